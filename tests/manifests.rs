@@ -70,7 +70,7 @@ fn manifests_for_an_etcd_store_have_three_replicas_and_client_certificates() {
         printed.map(|text| serde_saphyr::from_multiple::<serde_json::Value>(&text).unwrap())
     };
     let refused = printed(&[]).unwrap_err();
-    assert_eq!(refused.to_string(), "--etcd-servers names none");
+    assert_eq!(refused.to_string(), "--etcd-servers contains no URL");
     let of_kind = |documents: &[serde_json::Value], kind: &str| {
         documents.iter().find(|object| object["kind"] == kind).cloned().unwrap()
     };

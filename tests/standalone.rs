@@ -6,6 +6,10 @@
 #[allow(dead_code)]
 #[path = "../examples/alpacas/main.rs"]
 mod alpacas;
+/// The example whose objects are rows of a table.
+#[allow(dead_code)]
+#[path = "../examples/shelf/main.rs"]
+mod shelf;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -254,15 +258,18 @@ fn unusable_files_and_ports_are_named_in_the_error() {
     let said = refusal(&["--write-kubeconfig", &theirs]);
     assert_eq!(
         said,
-        format!("Error: --write-kubeconfig {theirs}: exists, and is another kubeconfig")
+        format!(
+            "Error: --write-kubeconfig {theirs}: exists and was not written by this server; use another file"
+        )
     );
     assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "apiVersion: v1\nkind: Config\n");
     let said = refusal(&["--data-dir", &theirs]);
     assert!(said.starts_with(&format!("Error: --data-dir {theirs}")), "{said}");
     let theirs = folder.path().display().to_string();
     let said = refusal(&["--data-dir", &theirs]);
-    let expected =
-        format!("Error: --data-dir {theirs}: is not empty, and holds no certificates of ours");
+    let expected = format!(
+        "Error: --data-dir {theirs}: is not empty and does not contain the certificates of this server; use an empty directory"
+    );
     assert_eq!(said, expected);
     assert!(!folder.path().join("pki").exists());
     let wanted = folder.path().join("wanted").display().to_string();

@@ -34,7 +34,7 @@ pub async fn root_certificates(client: Client, namespace: &str) -> kube::Result<
         Ok(Some(found)) => return Ok(Some(found.data.certificates)),
         Ok(None) => info!("the namespace has no {ROOT_CERTIFICATES}"),
         Err(kube::Error::Api(status)) if status.is_forbidden() => {
-            info!("no right to read {ROOT_CERTIFICATES}");
+            info!("not permitted to read {ROOT_CERTIFICATES}");
         }
         Err(error) => return Err(error),
     }

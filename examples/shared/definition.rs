@@ -36,7 +36,7 @@ pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> R
         let context = || format!("defining {name}");
         match error.downcast_ref::<kube::Error>() {
             Some(kube::Error::Api(status)) if status.is_forbidden() => {
-                info!("no right to define {name}: relying on a definition that is there");
+                info!("not permitted to define {name}; the existing definition is used");
                 return Ok(());
             }
             Some(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {

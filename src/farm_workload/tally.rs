@@ -12,7 +12,7 @@ use crate::farm_pod::status::Summary;
 use crate::farm_pod::view::PodView;
 use crate::farm_pod::{PodMetricsView, usage, why};
 
-/// Causes that are no problem, because the Pod starts or ends.
+/// Causes that are not problems, because the Pod starts or ends.
 const PROGRESS: &[&str] =
     &["ContainerCreating", "Initializing", "NotScheduled", "NotStarted", "Terminating"];
 

@@ -321,7 +321,7 @@ pub fn the_service_is_missing(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// The Service is as installed. Without a kubelet its Pods are pending; later there are none.
+/// The Service is as installed. Without a kubelet its Pods are pending. Later its Pods are deleted.
 pub fn no_pod_is_ready(ward: &mut Ward) -> Result<()> {
     ward.kubectl(["delete", "service", farm_operator::NAME, "-n", NAMESPACE]).run()?;
     restore(ward, "service", farm_operator::NAME)?;

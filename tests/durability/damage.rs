@@ -27,7 +27,7 @@ async fn a_damaged_object_is_reported_and_other_objects_stay_usable() -> Result<
     ensure!(program.llamas.get("dolly").await?.name_any() == "dolly");
     program.llamas.create(&PostParams::default(), &llama("new", 1.0)).await?;
     let damaged = |error: &kube::Error| {
-        let expected = r#"llamas.farm.example.com "default/hurt": it is damaged"#;
+        let expected = r#"llamas.farm.example.com "default/hurt": it cannot be read from the store: it is damaged"#;
         matches!(error, kube::Error::Api(status) if status.code == 500 && status.message.contains(expected))
     };
     let merge = Patch::Merge(json!({"spec": {"weight": 2}}));

@@ -62,7 +62,7 @@ async fn an_object_stored_in_an_unknown_version_prevents_startup_until_migration
             Err(refused) => refused.to_string(),
         })
     };
-    let refused = "foos.example.com a is kept in example.com/v1alpha1, which is not known here: a release that knows it must write it in another one (farm-operator migrate)";
+    let refused = "foos.example.com a is stored in example.com/v1alpha1, which this release does not have: run the command migrate of a release that has both versions";
     ensure!(starts(server("v1", None)?).await? == refused);
     // A release that knows both versions reads the object unchanged, and rewrites it with `migrate`.
     ensure!(starts(server("v1", Some("v1alpha1"))?).await? == "it starts");

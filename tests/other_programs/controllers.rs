@@ -435,8 +435,8 @@ impl Family {
     }
 
     /// Waits until the garbage collector has observed the dependents, because it neither orphans nor waits for
-    /// unobserved ones. It observes objects in the order of their creation, and deletes those whose owner has never
-    /// existed.
+    /// unobserved ones. It observes objects in the order of their creation, and deletes an object if its owner has
+    /// never existed.
     async fn are_known(&self) -> Result<()> {
         let reference = OwnerReference {
             api_version: "v1".to_owned(),

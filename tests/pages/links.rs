@@ -32,7 +32,7 @@ fn links(text: &str) -> Vec<&str> {
     targets.filter(|target| !target.contains("://")).collect()
 }
 
-/// The anchors of the headings, in the way that GitHub and mdBook build them.
+/// The anchors of the headings, as GitHub and mdBook build them.
 fn headings(page: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(page).unwrap_or_default();
     let headings = prose(&text).filter(|line| line.starts_with('#'));

@@ -89,7 +89,7 @@ fn unusable_etcd_flags_are_named_in_the_error() -> Result<()> {
     let cases: [(&[&str], &str); 9] = [
         (&["--etcd-servers", "10.0.0.1:2379"], "--etcd-servers: \"10.0.0.1:2379\""),
         (&["--etcd-servers", "ftp://a"], "must begin with https:// or http://"),
-        (&["--etcd-servers", "https://a:2379"], "can be trusted only with --etcd-cafile"),
+        (&["--etcd-servers", "https://a:2379"], "needs --etcd-cafile, the CA of its certificate"),
         (&["--etcd-servers", "https://a:1", "--etcd-cafile", "/nowhere"], "--etcd-cafile /nowhere"),
         (&["--etcd-servers", "https://a:1", "--etcd-cafile", file], "--etcd-cafile"),
         (
@@ -150,7 +150,7 @@ async fn a_server_exits_if_etcd_contains_an_object_of_an_unknown_version() -> Re
     options.import(farm_operator::NAME, line.to_string().as_bytes()).await?;
     let mut replica = place.begin(free_port()?, &etcd.urls(), &[]).await?;
     let said = ended(&mut replica).await?;
-    let expected = "llamas.farm.example.com default/late is kept in farm.example.com/v9, which is not known here";
+    let expected = "llamas.farm.example.com default/late is stored in farm.example.com/v9, which this release does not have";
     ensure!(said.contains(expected), "{said}");
     Ok(())
 }

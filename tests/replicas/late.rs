@@ -1,4 +1,4 @@
-//! A replica whose watch of etcd is delayed: its responses are late, but never wrong.
+//! A replica with a delayed watch of etcd: its responses are late, but never wrong.
 //!
 //! `LATE_MILLISECONDS` is the delay (400). `CHAINS` is the number of chains (32), each with some twenty alternating
 //! operations at the two replicas.

@@ -46,10 +46,10 @@ async fn objects_move_between_stores() -> Result<()> {
     let folder = place.path().join("data");
     let folder = folder.to_str().context("a name")?;
     let imported = run(&["import", "--data-dir", folder], &lines)?;
-    let expected = "imported 3 objects; 0 of the same names were there already\n";
+    let expected = "imported 3 objects; 0 with the same names existed already\n";
     ensure!(said(&imported) == expected, "{}", said(&imported));
     let again = run(&["import", "--data-dir", folder], &lines)?;
-    let expected = "imported 0 objects; 3 of the same names were there already\n";
+    let expected = "imported 0 objects; 3 with the same names existed already\n";
     ensure!(said(&again) == expected, "{}", said(&again));
     let from_folder = run(&["export", "--data-dir", folder], "")?;
     ensure!(from_folder.stdout == lines.as_bytes(), "{}", said(&from_folder));
@@ -74,7 +74,7 @@ async fn objects_move_between_stores() -> Result<()> {
         let text = format!("{first}\n{wrong}\n");
         let refused = run(&import, &text)?;
         ensure!(refused.status.code() == Some(1), "{wrong}");
-        ensure!(said(&refused).contains("line 2 was not imported"), "{}", said(&refused));
+        ensure!(said(&refused).contains("line 2 cannot be imported"), "{}", said(&refused));
     }
     let nowhere = run(&["export"], "")?;
     ensure!(said(&nowhere).contains("--data-dir"), "{}", said(&nowhere));

@@ -13,7 +13,7 @@ use crate::root;
 /// The time for a server to print its kubeconfig.
 const START: Duration = Duration::from_secs(60);
 
-/// What `cargo run` runs.
+/// The program that `cargo run` starts.
 pub enum Program {
     /// A program of this workspace.
     Built(PathBuf),
@@ -117,7 +117,7 @@ impl Shell {
         }
     }
 
-    /// Runs the tests of a project. Those of an example are run by `tests/standalone.rs`.
+    /// Runs the tests of a project. `tests/standalone.rs` runs the tests of the examples.
     fn test(&self) -> Result<()> {
         match self.program {
             Program::Built(_) => Ok(()),

@@ -1,5 +1,5 @@
-//! What it costs to know who owns which field: writes of an object whose managers are kept, and of
-//! the same one where they are dropped, and what is applied.
+//! The cost of field ownership: writes of an object with stored managers, writes of the same object without them, and
+//! applies.
 //!
 //! `cargo bench -p aggregated-apiserver --bench managed_fields`; `docs/explanation/performance.md` has figures.
 
@@ -154,7 +154,7 @@ fn writes(criterion: &mut Criterion) {
             group.bench_function(BenchmarkId::new("merge patch of all", managers), |bencher| {
                 bencher.iter(|| world.ask("PATCH", &one, MERGE, object(containers, world.next())));
             });
-            // As it was read, with its managers.
+            // The sent object is the one that was read, with its managers.
             let mut read = world.ask("GET", &one, MERGE, String::new());
             group.bench_function(BenchmarkId::new("put of a field", managers), |bencher| {
                 bencher.iter(|| {

@@ -1,5 +1,5 @@
-//! What it costs to leave fields out: a list of a thousand computed objects, for a reader who may see all of them
-//! and for one who may not.
+//! The cost of omitted fields: a list of a thousand computed objects, for a reader with the permission for all fields
+//! and for a reader without it.
 //!
 //! `cargo bench -p aggregated-apiserver --bench redaction`.
 

@@ -1,5 +1,4 @@
-//! What requests cost in process, without sockets: mostly how that grows, or
-//! does not, with the number of objects.
+//! The cost of requests in the same process, without sockets, by the number of objects.
 //!
 //! `cargo bench -p aggregated-apiserver`; `docs/explanation/performance.md` has figures.
 
@@ -208,7 +207,7 @@ fn writes(criterion: &mut Criterion) {
             world.ask("PATCH", &one, "application/json", patch)
         });
     });
-    // With the version of the answer before, as one who has seen it.
+    // Each request has the resourceVersion of the previous response.
     let text = "x".repeat(600);
     let version = Cell::new(world.version_of(&one));
     group.bench_function("replace", |bencher| {
@@ -300,7 +299,7 @@ fn generations(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// One change, until a thousand watchers were told.
+/// One change, until a thousand watchers have received the event.
 fn watchers(criterion: &mut Criterion) {
     const WATCHERS: usize = 1_000;
     let watch = |world: &World, query: &str, accept: &str| {

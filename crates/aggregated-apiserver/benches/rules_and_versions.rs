@@ -1,5 +1,5 @@
-//! What rules in CEL cost a write, what conversion costs a list, and what the dearest rules cost those who
-//! ask for something else meanwhile.
+//! The costs of CEL rules for a write, of conversion for a list, and of the most expensive rules for concurrent
+//! requests.
 //!
 //! `cargo bench -p aggregated-apiserver --bench rules_and_versions`.
 
@@ -174,7 +174,7 @@ fn writes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Lists of ten thousand objects, in the version in which they are kept, and in another one.
+/// Lists of ten thousand objects, in the stored version and in another version.
 fn lists(criterion: &mut Criterion) {
     let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
     let server = in_process::server_of(Kinds::new().stored::<v1::Foo>());

@@ -17,7 +17,7 @@ use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a claim is used for.
+/// The use of a claim.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "claims.example.com",
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Pods", type_ = "string", json_path = ".spec.pods")
 )]
 struct ClaimUseSpec {
-    /// Whether a Pod mounts it. Not set for readers who may not read Pods, so it has to be optional.
+    /// Whether a Pod mounts it. Not set for readers without permission to read Pods, so it must be optional.
     #[serde(skip_serializing_if = "Option::is_none")]
     mounted: Option<bool>,
     /// The Pods that do.

@@ -40,8 +40,8 @@ use crate::object::Tree;
 ///
 /// A plugin that panics fails the request with 500, and the server continues. While a plugin waits, its request holds
 /// its permit in flight and its memory. A slow plugin may lose every race for an object that changes often, until the
-/// request times out. For built-in kinds, defaults that depend on other fields are set after the mutating stage, unless
-/// a plugin [needs](AdmissionPlugin::needs_defaults) them.
+/// request times out. Objects have their defaults before the first plugin is called, and the changes of plugins belong to
+/// no field manager.
 ///
 /// ```
 /// use aggregated_apiserver::Kinds;
@@ -87,12 +87,6 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
     /// Whether the plugin is called for this write. `handles` is called for every write, so it must be fast; reading
     /// the object of a deletion decodes it.
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool;
-
-    /// Whether the plugin needs objects with all their defaults, same as webhooks do. If so, [`mutate`](Self::mutate)
-    /// gets objects of built-in kinds with them, and its changes belong to no field manager.
-    fn needs_defaults(&self) -> bool {
-        false
-    }
 
     /// Changes an object that is created or updated, before its validation. The object is as the client has sent it: a
     /// write to the object itself has the status of the request, and a write to `status` has the spec of the request.

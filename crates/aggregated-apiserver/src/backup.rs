@@ -30,7 +30,8 @@ impl BackupOptions {
         let progress = Progress::working("copying");
         let copied = if self.file == Path::new("-") {
             if io::stdout().is_terminal() {
-                let why = "standard output is a terminal, and a copy is binary";
+                let why =
+                    "standard output is a terminal and the backup is binary; redirect it to a file";
                 return Err(StartError::Backup(why.to_owned()));
             }
             storage::back_up_to(&self.data_dir, io::stdout().lock())

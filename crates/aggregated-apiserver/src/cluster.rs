@@ -21,9 +21,9 @@ pub use resource_quotas::ResourceQuotas;
 pub use review_observer::{Review, ReviewKind, ReviewObserver, ReviewSource};
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{
-    Changed, KindName, KindSource, KindSources, LARGE_SOURCES, LEAST_SOURCE_MEMORY, SOURCE_MEMORY,
-    SourceApi, SourceInformer, SourceObjects, SourceOptions, SourceStreams, SourceType, Sources,
-    Standing, resource_name,
+    ChangedKeys, KindName, KindSource, KindSources, LARGE_SOURCES, LEAST_SOURCE_MEMORY,
+    SOURCE_MEMORY, SourceApi, SourceInformer, SourceObjects, SourceOptions, SourceStatus,
+    SourceStreams, SourceType, Sources, resource_name,
 };
 
 use std::fmt;

@@ -69,6 +69,7 @@ mod verb;
 mod write;
 
 pub mod admission;
+pub mod backend;
 mod backup;
 mod doctor;
 mod transfer;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::backend::Writes;
 use crate::definition::{Backend, Kinds, SourceKind};
 use crate::kind::Kind;
 use crate::object::names::{check_dns_1035_label, check_dns_1123_subdomain};
@@ -51,7 +52,7 @@ fn owner_resource(text: &str) -> Result<String, String> {
     let (plural, group) = plural_and_group(text);
     let is_group = group.is_empty() || check_dns_1123_subdomain(group).is_empty();
     if !check_dns_1035_label(plural).is_empty() || !is_group || text.ends_with('.') {
-        return Err("a resource is written as plural.group, in lower case".to_owned());
+        return Err("must be plural.group in lower case, such as rollouts.argoproj.io".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -282,7 +283,12 @@ fn rights(
             "verbs": ["list"],
         }));
     }
-    if kinds.iter().any(|kind| matches!(kind.backend, Backend::Stored { .. })) {
+    let is_written = |backend: &Backend| match backend {
+        Backend::Stored { .. } => true,
+        Backend::Virtual(backend) => backend.writes() != Writes::default(),
+        Backend::Computed { .. } | Backend::Reviewed(_) => false,
+    };
+    if kinds.iter().any(|kind| is_written(&kind.backend)) {
         rules.push(json!({
             "apiGroups": [""],
             "resources": ["namespaces"],
@@ -354,10 +360,17 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
             continue;
         }
         let (readable, writable, asked) = groups.entry(&kind.group).or_default();
-        match registered.backend {
+        match &registered.backend {
             Backend::Stored { .. } => {
                 readable.push(kind.names.plural.as_str());
                 writable.push(kind.names.plural.as_str());
+            }
+            // The verbs that the backend does not support are refused.
+            Backend::Virtual(backend) => {
+                readable.push(kind.names.plural.as_str());
+                if backend.writes() != Writes::default() {
+                    writable.push(kind.names.plural.as_str());
+                }
             }
             Backend::Computed { .. } => readable.push(&kind.names.plural),
             // A review is a read: it is sent by a create, but not stored.
@@ -398,7 +411,7 @@ fn read(kinds: &Kinds) -> BTreeMap<Option<&'static str>, Vec<Value>> {
     let mut all: Vec<(SourceKind, bool)> = Vec::new();
     let computed = kinds.iter().filter_map(|registered| match &registered.backend {
         Backend::Computed { watched, .. } => Some(watched),
-        Backend::Stored { .. } | Backend::Reviewed(_) => None,
+        Backend::Stored { .. } | Backend::Virtual(_) | Backend::Reviewed(_) => None,
     });
     let is_same = |one: &SourceKind, other: &SourceKind| {
         let place = |kind: &SourceKind| kind.scope.namespace();

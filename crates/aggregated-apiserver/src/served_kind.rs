@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::BackendStore;
 use crate::kind::{Kind, MOST_RIGHTS, MissingRights, ProtectedFields, ReviewHandler, Version};
 use crate::storage::{self, Collection, MARK_BITS, Revision, Store, StoreError};
 use crate::watch_cache::WatchCache;
@@ -78,10 +79,27 @@ impl ComputedFrom {
 pub enum Backing {
     /// A store. The kind can be written.
     Stored(Arc<dyn Store>),
+    /// A backend of the user. Reads are answered from the cache, and writes go to the backend.
+    Virtual(VirtualBacking),
     /// A computation. The kind is read-only; callers need permission to read its sources.
     Computed(Arc<ComputedFrom>),
     /// A handler of reviews. Objects are not stored and cannot be read.
     Reviewed(Arc<ReviewHandler>),
+}
+
+/// The store of a virtual kind, which sends writes to its backend.
+#[derive(Clone)]
+pub struct VirtualBacking {
+    store: Arc<dyn Store>,
+    /// The same store, for writes with their context.
+    pub backend: Arc<BackendStore>,
+}
+
+impl VirtualBacking {
+    /// The backing of a kind with this store.
+    pub fn new(backend: Arc<BackendStore>) -> Self {
+        Self { store: backend.clone(), backend }
+    }
 }
 
 /// A served kind: its description, its cache and its backend.
@@ -157,20 +175,27 @@ impl ServedKind {
     pub fn computed_from(&self) -> Option<&ComputedFrom> {
         match &self.backing {
             Backing::Computed(from) => Some(from),
-            Backing::Stored(_) | Backing::Reviewed(_) => None,
+            Backing::Stored(_) | Backing::Virtual(_) | Backing::Reviewed(_) => None,
         }
     }
 
-    /// The store and the collection of a stored kind; `None` for other kinds.
+    /// The store and the collection of a kind that can be written; `None` for other kinds.
     pub fn store(&self) -> Option<(&Arc<dyn Store>, Collection)> {
         match &self.backing {
-            Backing::Stored(store) => Some((store, Collection::new(&self.kind.collection()))),
+            Backing::Stored(store) | Backing::Virtual(VirtualBacking { store, .. }) => {
+                Some((store, Collection::new(&self.kind.collection())))
+            }
             Backing::Computed(_) | Backing::Reviewed(_) => None,
         }
     }
 }
 
 impl ServedKind {
+    /// Whether the objects are in the store of the server.
+    pub fn is_stored(&self) -> bool {
+        matches!(self.backing, Backing::Stored(_))
+    }
+
     /// Whether other processes write objects of the kind too.
     pub fn is_shared(&self) -> bool {
         matches!(&self.backing, Backing::Stored(store) if store.is_shared())
@@ -182,8 +207,8 @@ impl ServedKind {
     pub async fn await_newest(&self) -> Result<(), StoreError> {
         match &self.backing {
             Backing::Stored(store) => storage::await_newest(&**store).await,
-            // Computed objects are always the newest ones.
-            Backing::Computed(_) | Backing::Reviewed(_) => Ok(()),
+            // The cache has the newest known objects.
+            Backing::Virtual(_) | Backing::Computed(_) | Backing::Reviewed(_) => Ok(()),
         }
     }
 }

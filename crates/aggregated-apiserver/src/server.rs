@@ -15,6 +15,7 @@ mod draining;
 mod frame_budget;
 mod heads;
 mod health;
+mod initial_objects;
 mod kept_objects;
 mod listener;
 mod logging;
@@ -23,6 +24,7 @@ mod memory;
 mod object_copy;
 mod occupant;
 mod open_files;
+mod parsed_kinds;
 mod peer_identity;
 mod plain;
 mod router;
@@ -291,7 +293,7 @@ impl ApiServer {
 
     /// The kinds of the server, parsed and checked for conflicts with each other.
     pub(crate) fn parsed_kinds(&self) -> Result<Vec<Arc<Kind>>, StartError> {
-        assemble::parse(&self.kinds)
+        parsed_kinds::parse(&self.kinds)
     }
 
     /// A client of the cluster that a kubeconfig names, or of the default cluster. The client does not retry, because a
@@ -308,7 +310,7 @@ impl ApiServer {
     /// The kinds with stored objects, as a store that outlives the process has them. Kinds of Kubernetes itself are
     /// omitted, because their versions are converted in another way.
     pub(crate) fn stored_kinds(&self) -> Result<Vec<Kind>, StartError> {
-        let kinds = assemble::parse(&self.kinds)?;
+        let kinds = parsed_kinds::parse(&self.kinds)?;
         let stored = kinds.into_iter().zip(self.kinds.iter());
         let stored = stored.filter(|(kind, registered)| {
             registered.stored_name().is_some() && kind.view.is_none() && !kind.is_typed()
@@ -333,7 +335,7 @@ impl ApiServer {
 
     /// The kinds of the server, with patterns that are compiled for this server alone.
     fn parse_own_kinds(&self) -> Result<Vec<Arc<Kind>>, StartError> {
-        self.patterns.scope(|| assemble::parse(&self.kinds))
+        self.patterns.scope(|| parsed_kinds::parse(&self.kinds))
     }
 
     fn limits(&self, bounds: Bounds) -> Limits {
@@ -555,9 +557,9 @@ impl ApiServer {
     /// # Errors
     /// If a kind cannot be served, or the servers of etcd are missing.
     pub fn manifests(&self, options: &manifests::Options) -> Result<String, StartError> {
-        let kinds = assemble::parse(&self.kinds)?;
+        let kinds = parsed_kinds::parse(&self.kinds)?;
         if options.store == manifests::DeployedStore::Etcd && options.etcd_servers.is_empty() {
-            return Err(StartError::Etcd("--etcd-servers names none".to_owned()));
+            return Err(StartError::Etcd("--etcd-servers contains no URL".to_owned()));
         }
         Ok(manifests::render(&self.name, &kinds, &self.kinds, options))
     }

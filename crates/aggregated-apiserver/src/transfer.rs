@@ -64,7 +64,7 @@ impl TransferOptions {
     /// # Errors
     /// The reason, if the store or an object in it cannot be read. The other objects are written nevertheless.
     pub async fn export(&self, name: &str, mut out: impl Write) -> Result<String, StartError> {
-        let failed = |why: String| StartError::Transfer(format!("not all was exported: {why}"));
+        let failed = |why: String| StartError::Transfer(format!("the export is incomplete: {why}"));
         let store = self.open(name).await?;
         let mut kept = Kept::default();
         for collection in store.collections() {
@@ -85,7 +85,7 @@ impl TransferOptions {
         }
         out.flush().map_err(|error| failed(error.to_string()))?;
         if !kept.damaged.is_empty() {
-            return Err(failed(format!("damaged are {}", kept.damaged.join(", "))));
+            return Err(failed(format!("these objects are damaged: {}", kept.damaged.join(", "))));
         }
         Ok(format!("{} objects", kept.objects.len()))
     }
@@ -100,7 +100,7 @@ impl TransferOptions {
         let store = self.open(name).await?;
         let written = stream::iter(lines.lines().enumerate()).map(async |(index, line)| {
             let failed = |why: String| {
-                StartError::Transfer(format!("line {} was not imported: {why}", index + 1))
+                StartError::Transfer(format!("line {} cannot be imported: {why}", index + 1))
             };
             let line = line.map_err(|error| failed(error.to_string()))?;
             match store.commit(commit(&line).map_err(failed)?).await {
@@ -122,7 +122,7 @@ impl TransferOptions {
         }
         let noted = store.note_begun().await;
         noted.map_err(|error| StartError::Transfer(error.to_string()))?;
-        Ok(format!("{count} objects; {there} of the same names were there already"))
+        Ok(format!("{count} objects; {there} with the same names existed already"))
     }
 
     /// Rewrites all objects that are stored in another form than the server would use now: without encryption, with
@@ -161,7 +161,7 @@ impl TransferOptions {
 
     fn folder(&self) -> Result<&Path, StartError> {
         self.data_dir.as_deref().ok_or_else(|| {
-            let why = "neither --data-dir nor --etcd-servers says where objects are";
+            let why = "set --data-dir or --etcd-servers: one of them must name the store";
             StartError::Transfer(why.to_owned())
         })
     }
@@ -177,7 +177,7 @@ impl TransferOptions {
                 known = timeout(KNOWN, store.known()) => match known {
                     Ok(()) => Ok(Arc::clone(&store)),
                     Err(_) => {
-                        let unknown = || "it does not tell what has happened in it".to_owned();
+                        let unknown = || "it does not answer".to_owned();
                         Err(StartError::Store(store.trouble().unwrap_or_else(unknown)))
                     }
                 },
@@ -192,12 +192,14 @@ impl TransferOptions {
 
 /// The commit for a line.
 fn commit(line: &str) -> Result<Commit, String> {
-    let Line { collection, object } =
-        serde_json::from_str(line).map_err(|error| format!("it is none of an export: {error}"))?;
-    let Value::Object(tree) = object else { return Err("it holds no object".to_owned()) };
+    let Line { collection, object } = serde_json::from_str(line)
+        .map_err(|error| format!("it is not a line of an export: {error}"))?;
+    let Value::Object(tree) = object else {
+        return Err("its object is not a JSON object".to_owned());
+    };
     let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;
     if object.key().name().is_empty() || collection.is_empty() || collection.contains('/') {
-        return Err("it names no object".to_owned());
+        return Err("its object has no name, or its collection is invalid".to_owned());
     }
     // The definition by which the object was written is unknown here.
     let object = object.of_shape(Shape::of_another_server());

@@ -8,8 +8,9 @@ mod delete_collection;
 mod delete_options;
 mod get;
 mod list;
+mod operation;
+mod redact;
 mod review;
-mod scale;
 mod selection;
 mod step;
 mod subresource;
@@ -22,8 +23,9 @@ pub use delete_collection::delete_collection;
 pub use delete_options::{DeleteOptions, propagation};
 pub use get::{GetOptions, get};
 pub use list::{Freshness, ListOptions, ListPage, Moment, await_freshness, list};
+pub use operation::{Operation, Read, Write};
+pub use redact::Redacted;
 pub use review::review;
-pub use scale::get_scale;
 pub use selection::Selection;
 pub use step::Step;
 pub use subresource::{Action, Subresource, subresources};
@@ -32,6 +34,8 @@ pub use watch::{
     watch,
 };
 
+use crate::backend::Writes;
+use crate::error::ApiError;
 use crate::served_kind::{Backing, ServedKind};
 
 /// A Kubernetes verb, as used in authorization and discovery.
@@ -77,8 +81,24 @@ pub fn verbs(served: &ServedKind) -> &'static [Verb] {
             Verb::Update,
             Verb::Watch,
         ],
+        Backing::Virtual(ref backing) => of_backend(backing.backend.writes()),
         Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
         Backing::Reviewed(_) => &[Verb::Create],
+    }
+}
+
+/// The verbs of a virtual kind: its backend determines which writes are possible.
+fn of_backend(writes: Writes) -> &'static [Verb] {
+    use Verb::{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch};
+    match (writes.create, writes.update, writes.delete) {
+        (false, false, false) => &[Get, List, Watch],
+        (true, false, false) => &[Get, List, Create, Watch],
+        (false, true, false) => &[Get, List, Patch, Update, Watch],
+        (true, true, false) => &[Get, List, Patch, Create, Update, Watch],
+        (false, false, true) => &[Delete, DeleteCollection, Get, List, Watch],
+        (true, false, true) => &[Delete, DeleteCollection, Get, List, Create, Watch],
+        (false, true, true) => &[Delete, DeleteCollection, Get, List, Patch, Update, Watch],
+        (true, true, true) => &[Delete, DeleteCollection, Get, List, Patch, Create, Update, Watch],
     }
 }
 
@@ -95,6 +115,17 @@ impl Verb {
             Self::Update => "update",
             Self::Watch => "watch",
         }
+    }
+}
+
+/// Returns the result of an operation with its warnings. An error gets the warnings too.
+fn with_warnings<T>(
+    result: Result<T, ApiError>,
+    warnings: Vec<String>,
+) -> Result<(T, Vec<String>), ApiError> {
+    match result {
+        Ok(result) => Ok((result, warnings)),
+        Err(error) => Err(error.with_warnings(warnings)),
     }
 }
 

@@ -150,7 +150,9 @@ impl SourceState {
         }
         (age >= WARNING_AGE).then(|| {
             let seconds = age.as_secs();
-            format!("{resource} are shown as they were {seconds} seconds ago: the cluster does not show them now")
+            format!(
+                "{resource} are shown as they were {seconds} seconds ago: they cannot be read now"
+            )
         })
     }
 }

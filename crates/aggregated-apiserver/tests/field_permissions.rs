@@ -529,8 +529,8 @@ async fn a_watch_or_page_continued_after_a_grant_omits_the_granted_fields() {
     assert_eq!(event["object"]["metadata"]["name"], "b", "{event}");
     assert_eq!(event["object"]["spec"], json!({"parts": [{"name": "a"}], "endpoints": "e"}));
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
-    // Users with more permissions who continue from this revision must list again at once. The same applies to users
-    // who may see everything.
+    // A user with more permissions that continues from this revision must list again at once. The same applies to a user
+    // with all permissions.
     for user in ["eve", "admin"] {
         let mut watch = stage.watch(user, &path, "application/json").await;
         assert_eq!(watch.next().await.unwrap()["object"]["code"], 410, "{user}");
@@ -850,7 +850,7 @@ async fn get_with_list_and_watch_permission_shows_fields_and_allows_a_watch() {
 }
 
 /// Two watches of the same change, in both orders. The encoded event that is shared by many watches must not reach a
-/// user who sees fewer fields.
+/// user with permission for fewer fields.
 #[tokio::test]
 async fn simultaneous_watches_receive_only_fields_that_each_user_may_read() {
     let stage = Stage::new().await;

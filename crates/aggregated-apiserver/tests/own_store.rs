@@ -183,7 +183,7 @@ async fn store_flags_are_rejected_with_a_custom_store() {
         let kinds = Kinds::new().crds_from_yaml(DEFINITION).unwrap();
         let server = ApiServer::new("foos", kinds).with_store(Told::new());
         let refused = server.bind_without_cluster(&args).err().unwrap().to_string();
-        let why = "cannot be used: this program keeps objects in a store of its own";
+        let why = "cannot be used, because this program has its own store; remove the flag";
         assert_eq!(refused, format!("{flag} {why}"));
     }
 }

@@ -259,7 +259,7 @@ async fn a_kind_waits_for_its_source_and_warns_when_the_source_is_outdated() {
         let [warning] = &warnings[..] else { panic!("{warnings:?}") };
         let (before, after) = (
             "299 - \"configmaps are shown as they were ",
-            " seconds ago: the cluster does not show them now\"",
+            " seconds ago: they cannot be read now\"",
         );
         let age = warning.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
         let age: u64 = age.unwrap_or_else(|| panic!("{warning}")).parse().unwrap();

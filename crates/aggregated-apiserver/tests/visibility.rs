@@ -417,8 +417,8 @@ impl Stored for Counted {
     }
 }
 
-/// A rule is called once for each object that a list examines, twice if the list has pages, twice for each event and
-/// watch (before and after), and never for users who see everything.
+/// A rule is called once for each object that a list examines, and twice if the list has pages. It is called twice for
+/// each event and watch (before and after), and never for users that see everything.
 #[tokio::test]
 async fn a_visibility_rule_is_called_about_once_per_listed_object() {
     const COUNTED: &str = "/apis/example.com/v1/namespaces/n/counted";

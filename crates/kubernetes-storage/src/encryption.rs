@@ -189,7 +189,7 @@ impl Encryption {
             let identity = providers.iter().position(|one| matches!(one, Provider::Identity));
             return match identity {
                 None if !providers.is_empty() => {
-                    Err("it is not encrypted, and its providers have no identity".to_owned())
+                    Err("it is not encrypted, and identity is not among its providers".to_owned())
                 }
                 place => {
                     let is_stale = place.is_some_and(|place| place > 0);
@@ -220,7 +220,9 @@ impl Encryption {
         }
         let said = said(bytes);
         Err(match has_key {
-            true => format!("it is encrypted with {said}, which has another secret here"),
+            true => {
+                format!("it is encrypted with {said}, but the key of this name has another secret")
+            }
             false => format!("it is encrypted with {said}, which is not configured for it"),
         })
     }

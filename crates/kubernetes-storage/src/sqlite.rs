@@ -250,7 +250,7 @@ impl Store for SqliteStore {
 
     fn describe(&self) -> String {
         let (folder, current) = (self.folder.display(), self.shared.sequencer.current());
-        format!("a folder, {folder}, at revision {current}")
+        format!("the directory {folder}, at revision {current}")
     }
 
     fn trouble(&self) -> Option<String> {

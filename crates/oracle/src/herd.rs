@@ -50,7 +50,7 @@ pub mod v1 {
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(length(max = 12))]
         pub paint: Option<String>,
-        /// Serialized as null if there is none.
+        /// Serialized as null if it is not set.
         pub note: Option<String>,
         /// Any value.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -38,7 +38,7 @@ struct Exchange {
 /// The result of a row.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The differences as text; empty if there are none.
+    /// The differences as text; empty without differences.
     pub report: String,
     /// Whether the row has known differences.
     pub has_known: bool,

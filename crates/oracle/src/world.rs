@@ -113,7 +113,7 @@ impl World {
         })
     }
 
-    /// Returns the control plane that serves the definitions itself, and the one whose aggregator forwards requests to
+    /// Returns the control plane that serves the definitions itself, and the control plane that forwards requests to
     /// our server.
     pub fn control_planes(&self) -> (&ControlPlane, &ControlPlane) {
         let [there, here, _] = &self.control_planes;

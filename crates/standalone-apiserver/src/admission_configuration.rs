@@ -77,7 +77,7 @@ pub(crate) fn read(file: &Path) -> Result<PodSecurityConfiguration, String> {
 fn parse<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, String> {
     let size = fs::metadata(file).map_err(|error| error.to_string())?.len();
     if size > FILE_LIMIT {
-        return Err(format!("is larger than {FILE_LIMIT} bytes"));
+        return Err(format!("must not be larger than {FILE_LIMIT} bytes"));
     }
     let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
     serde_saphyr::from_str(&text).map_err(|error| error.to_string())

@@ -75,10 +75,6 @@ impl AdmissionPlugin for MutatingWebhooks {
         is_any_about(&self.0.hooks().mutating, request)
     }
 
-    fn needs_defaults(&self) -> bool {
-        true
-    }
-
     fn mutate<'a>(
         &'a self,
         request: &'a AdmissionRequest<'_>,

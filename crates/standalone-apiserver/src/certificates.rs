@@ -60,7 +60,7 @@ impl Certificates {
             if files.are_there() {
                 return Ok(files);
             }
-            return Err("is not empty, and holds no certificates of ours".to_owned());
+            return Err("is not empty and does not contain the certificates of this server; use an empty directory".to_owned());
         }
         // The files are renamed together, so that no process sees only some of them.
         let unfinished = folder.join(format!("{UNFINISHED}{}", Uuid::new_v4()));
@@ -197,7 +197,10 @@ mod tests {
         assert_eq!(fs::read(Certificates::open(folder.path()).unwrap().ca).unwrap(), ca);
         fs::remove_file(&files.admin).unwrap();
         let error = Certificates::open(folder.path()).unwrap_err();
-        assert_eq!(error, "is not empty, and holds no certificates of ours");
+        assert_eq!(
+            error,
+            "is not empty and does not contain the certificates of this server; use an empty directory"
+        );
     }
 
     #[test]

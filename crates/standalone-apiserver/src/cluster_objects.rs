@@ -78,7 +78,7 @@ pub(crate) fn objects(reached: Option<Reached<'_>>) -> io::Result<Vec<LoadedObje
         }));
         objects.push(authentication(certificates)?);
     }
-    let place = "what the server makes for itself";
+    let place = "an object of the server itself";
     let objects = objects.into_iter();
     Ok(objects.map(|object| LoadedObject { place: place.to_owned(), object }).collect())
 }

@@ -48,7 +48,7 @@ fn read_file(file: &Path) -> Result<Vec<LoadedObject>, String> {
     let fault = |error: String| format!("{}: {error}", file.display());
     let size = fs::metadata(file).map_err(|error| fault(error.to_string()))?.len();
     if size > FILE_LIMIT {
-        return Err(fault(format!("is larger than {FILE_LIMIT} bytes")));
+        return Err(fault(format!("must not be larger than {FILE_LIMIT} bytes")));
     }
     let text = fs::read_to_string(file).map_err(|error| fault(error.to_string()))?;
     let documents = yaml_documents(&text).map_err(fault)?;
@@ -64,7 +64,7 @@ fn read_file(file: &Path) -> Result<Vec<LoadedObject>, String> {
                 }
             }
             object @ Value::Object(_) => found.push(LoadedObject { place, object }),
-            _ => return Err(format!("{place}: is no object")),
+            _ => return Err(format!("{place}: must be an object")),
         }
     }
     Ok(found)
@@ -92,7 +92,7 @@ mod tests {
         let error = read(&file("bad.yaml", "a: [\n")).unwrap_err();
         assert!(error.contains("bad.yaml: ") && error.contains("line"), "{error}");
         let error = read(&file("list.yaml", "- a\n")).unwrap_err();
-        assert!(error.ends_with("list.yaml, document 1: is no object"), "{error}");
+        assert!(error.ends_with("list.yaml, document 1: must be an object"), "{error}");
         assert!(read(&folder.path().join("none")).unwrap_err().contains("none: "));
     }
 }

@@ -36,7 +36,8 @@ impl SigningKey {
         let random = SystemRandom::new();
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
         let signing = EcdsaKeyPair::from_pkcs8(algorithm, pair.serialized_der(), &random);
-        let signing = signing.map_err(|error| format!("is no key on P-256: {error}"))?;
+        let signing =
+            signing.map_err(|error| format!("is not a private key on the curve P-256: {error}"))?;
         let id = encode(digest(&SHA256, &pair.subject_public_key_info()).as_ref());
         Ok(Self { pair: signing, random, public: pair.public_key_raw().to_vec(), id })
     }

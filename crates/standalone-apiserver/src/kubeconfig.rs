@@ -20,7 +20,7 @@ const NAME: &str = "standalone";
 pub(crate) fn check(file: &Path) -> Result<(), String> {
     match fs::read_to_string(file) {
         Ok(text) if is_ours(&text) => Ok(()),
-        Ok(_) => Err("exists, and is another kubeconfig".to_owned()),
+        Ok(_) => Err("exists and was not written by this server; use another file".to_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error.to_string()),
     }

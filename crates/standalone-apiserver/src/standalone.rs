@@ -92,7 +92,7 @@ pub enum StandaloneError {
     #[error("--load {0}")]
     Object(#[from] ObjectError),
     /// The definition of a built-in kind is invalid.
-    #[error("a built-in kind cannot be described: {0}")]
+    #[error("the definition of a built-in kind is invalid: {0}")]
     BuiltIn(#[from] serde_json::Error),
     /// A built-in kind cannot be served.
     #[error(transparent)]

@@ -52,7 +52,7 @@ pub enum TestServerError {
     #[error("cannot listen: {0}")]
     Listen(String),
     /// The definition of a built-in kind is invalid.
-    #[error("a built-in kind cannot be described: {0}")]
+    #[error("the definition of a built-in kind is invalid: {0}")]
     BuiltIn(#[from] serde_json::Error),
     /// A built-in kind cannot be served.
     #[error(transparent)]

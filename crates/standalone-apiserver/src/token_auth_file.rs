@@ -34,10 +34,10 @@ fn parse(text: &str) -> Result<Tokens, String> {
             _ => return fault("must be token,user,uid or token,user,uid,\"group,group\""),
         };
         if token.is_empty() || name.is_empty() {
-            return fault("has no token, or no user");
+            return fault("must have a token and a user");
         }
         if tokens.iter().any(|(known, _)| known == token) {
-            return fault("has a token that was given before");
+            return fault("has the same token as an earlier line");
         }
         let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty());
         let groups = groups.map(str::to_owned).chain([AUTHENTICATED.to_owned()]);
@@ -83,8 +83,8 @@ mod tests {
                 "a,b,c,dev,system:masters",
                 "line 1: must be token,user,uid or token,user,uid,\"group,group\"",
             ),
-            ("a,b,c\n,b,c", "line 2: has no token, or no user"),
-            ("a,b,c\na,d,e", "line 2: has a token that was given before"),
+            ("a,b,c\n,b,c", "line 2: must have a token and a user"),
+            ("a,b,c\na,d,e", "line 2: has the same token as an earlier line"),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected);
         }

@@ -72,7 +72,7 @@ impl<T> Pool<T> {
 }
 
 impl<T> Held<T> {
-    /// Removes the values that are no longer used.
+    /// Removes the unused values.
     fn sweep(&mut self) {
         self.by_hash.retain(|_, value| value.strong_count() > 0);
         let left = self.by_hash.len();

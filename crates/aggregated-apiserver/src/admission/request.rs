@@ -1,8 +1,12 @@
 //! AdmissionRequest: the data of a write that plugins get.
 
+mod build;
+mod conversion;
+mod lookup;
+
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -11,16 +15,14 @@ use serde_json::Value;
 use super::reinvocation::Reinvocation;
 use super::{AdmissionError, AdmittedNamespace, AuditAnnotations, Reservation};
 use crate::codec;
-use crate::conversion::known;
 use crate::error::{ApiError, no_object};
-use crate::kind::{RuleContext, Version, go_reader};
+use crate::kind::{RuleContext, go_reader};
+use crate::object::Tree;
 use crate::object::json_patch::JsonPatch;
-use crate::object::{Key, Object, Tree, metadata};
 use crate::quota::{self, Account, Room};
 use crate::schema::{self, Malformed};
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
-use crate::watch_cache::{Scope, WatchCache};
 
 /// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -172,27 +174,6 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
-    /// Sets the representation of the objects.
-    #[must_use]
-    pub(crate) fn in_form(mut self, form: Option<&'a dyn Form>) -> Self {
-        self.form = form;
-        self
-    }
-
-    /// Sets the resourceVersions of the written object and of the stored one.
-    #[must_use]
-    pub(crate) fn at(mut self, new: Option<&'a str>, old: Option<Cow<'a, str>>) -> Self {
-        self.versions = (new.filter(|new| !new.is_empty()), old);
-        self
-    }
-
-    /// Sets whether the request deletes a whole collection.
-    #[must_use]
-    pub(crate) fn of_collection(mut self, is_of_collection: bool) -> Self {
-        self.is_of_collection = is_of_collection;
-        self
-    }
-
     /// Whether this object is deleted as part of a whole collection.
     pub fn is_of_collection(&self) -> bool {
         self.is_of_collection
@@ -229,38 +210,9 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
-    /// Sets the memory account, and the options of the client.
-    #[must_use]
-    pub(crate) fn with(mut self, account: &'a Account, options: Option<&'a Tree>) -> Self {
-        self.account = Some(account);
-        self.options = options.map(Cow::Borrowed);
-        self
-    }
-
-    /// Sets the audit event, if the request has one.
-    #[must_use]
-    pub(crate) fn audited(mut self, audit: Option<&'a dyn AuditAnnotations>) -> Self {
-        self.audit = audit;
-        self
-    }
-
     /// The audit event of the request.
     pub(super) fn audit(&self) -> Option<&'a dyn AuditAnnotations> {
         self.audit
-    }
-
-    /// Sets the options.
-    #[must_use]
-    pub(crate) fn with_options(mut self, options: Tree) -> Self {
-        self.options = Some(Cow::Owned(options));
-        self
-    }
-
-    /// Sets the stored object.
-    #[must_use]
-    pub(crate) fn about(mut self, old: OldObject<'a>) -> Self {
-        self.old = old;
-        self
     }
 
     /// The options of the request as the client has sent them: `CreateOptions`, `UpdateOptions` or `DeleteOptions` of
@@ -275,32 +227,6 @@ impl<'a> AdmissionRequest<'a> {
         options.insert("kind".to_owned(), kind.into());
         options.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
         options
-    }
-
-    /// The served versions of the kind, except that of the request.
-    pub fn other_versions(&self) -> impl Iterator<Item = &str> {
-        let names = self.served.kind.versions.iter().map(|version| version.name.as_str());
-        names.filter(|name| *name != self.version)
-    }
-
-    /// Converts an object of the request to another served version; this may call a conversion webhook.
-    ///
-    /// # Errors
-    /// 500 if the object cannot be converted, 413 and 429 if it exceeds a memory limit.
-    pub async fn in_version(&self, tree: &Tree, version: &str) -> Result<Tree, AdmissionError> {
-        let kind = &self.served.kind;
-        let wanted = kind.api_version(version);
-        let own = Account::own();
-        let account = self.account.unwrap_or(&own);
-        let convert = || kind.convert_tree(tree, &wanted).map(Cow::into_owned);
-        let converted = known(kind, account, convert).await.map_err(AdmissionError::answer)?;
-        let mut converted = converted.map_err(|why| {
-            let why = why.to_string();
-            AdmissionError::answer(kind.unconvertible(metadata::name(tree), version, why).into())
-        })?;
-        // Without a conversion, versions differ only in their names.
-        converted.insert("apiVersion".to_owned(), wanted.into());
-        Ok(converted)
     }
 
     /// Charges this number of bytes to the request, until the result is dropped.
@@ -415,42 +341,6 @@ impl<'a> AdmissionRequest<'a> {
         std::mem::take(&mut *self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether code converts objects of the kind to other versions.
-    pub(super) fn converts_by_code(&self) -> bool {
-        self.served.kind.is_converted_by_code()
-    }
-
-    /// Converts an object of the request to another version; without a conversion by code it is unchanged.
-    ///
-    /// # Errors
-    /// The conversion error: 422 if a field of the object causes it, 500 otherwise.
-    pub(super) fn convert<'t>(
-        &self,
-        tree: &'t Tree,
-        version: &str,
-    ) -> Result<Cow<'t, Tree>, AdmissionError> {
-        let kind = &self.served.kind;
-        kind.convert_tree(tree, &kind.api_version(version)).map_err(|why| {
-            AdmissionError::answer(kind.refuse_sent(metadata::name(tree), version, why))
-        })
-    }
-
-    /// Converts the stored object to another version.
-    ///
-    /// # Errors
-    /// 500 if the object cannot be converted, because the request has not sent it.
-    pub(super) fn convert_old<'t>(
-        &self,
-        tree: &'t Tree,
-        version: &str,
-    ) -> Result<Cow<'t, Tree>, AdmissionError> {
-        let kind = &self.served.kind;
-        kind.convert_tree(tree, &kind.api_version(version)).map_err(|why| {
-            let why = why.to_string();
-            AdmissionError::answer(kind.unconvertible(metadata::name(tree), version, why).into())
-        })
-    }
-
     /// The served kind.
     pub(super) fn served(&self) -> &'a ServedKind {
         self.served
@@ -476,101 +366,4 @@ impl<'a> AdmissionRequest<'a> {
     pub(crate) fn take_namespace(&self) -> Option<AdmittedNamespace> {
         self.admitted_namespace.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
-
-    /// The cache of the namespaces, if this server stores them.
-    pub(super) fn stored_namespaces(&self) -> Option<Arc<WatchCache>> {
-        let (served, _) = self.kinds.find("", "v1", "namespaces")?;
-        served.store().is_some().then(|| Arc::clone(&served.cache))
-    }
-
-    /// Looks up an object of a kind that this server serves: `find("farm.example.com/v1", "llamas", Some("default"),
-    /// "dolly")`. The object includes the last write that was acknowledged, and has no resourceVersion.
-    ///
-    /// # Errors
-    /// 503 if the kind is not served or not synced yet, or if the object does not match the type. A plugin must not
-    /// ignore the error, because it would decide without data.
-    pub fn find<K: DeserializeOwned>(
-        &self,
-        api_version: &str,
-        resource: &str,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Result<Option<K>, AdmissionError> {
-        let (served, version) = self.looked_up(api_version, resource)?;
-        let Some(found) = served.cache.get(&Key::new(namespace, name)) else { return Ok(None) };
-        read_as(served, version, &found.object).map(Some)
-    }
-
-    /// Looks up all objects of a kind that this server serves, in one namespace or in all, in the order of their
-    /// namespaces and names. Same as [`find`](Self::find) otherwise. Each object is decoded again, so this is for kinds
-    /// with few objects.
-    ///
-    /// # Errors
-    /// Same as [`find`](Self::find).
-    pub fn find_all<K: DeserializeOwned>(
-        &self,
-        api_version: &str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Result<Vec<K>, AdmissionError> {
-        let (served, version) = self.looked_up(api_version, resource)?;
-        let scope = namespace.map_or(Scope::All, |namespace| Scope::Namespace(namespace.into()));
-        let objects = served.cache.snapshot();
-        let found = objects.from(&scope, None);
-        found.map(|found| read_as(served, version, &found.object)).collect()
-    }
-
-    /// Looks up the first `limit` objects of a kind, and returns the number of all. Same as
-    /// [`find_all`](Self::find_all) otherwise.
-    ///
-    /// # Errors
-    /// Same as [`find`](Self::find).
-    pub fn find_first<K: DeserializeOwned>(
-        &self,
-        api_version: &str,
-        resource: &str,
-        namespace: Option<&str>,
-        limit: usize,
-    ) -> Result<(Vec<K>, u64), AdmissionError> {
-        let (served, version) = self.looked_up(api_version, resource)?;
-        let scope = namespace.map_or(Scope::All, |namespace| Scope::Namespace(namespace.into()));
-        let objects = served.cache.snapshot();
-        let first = objects.from(&scope, None).take(limit);
-        let first = first.map(|found| read_as(served, version, &found.object));
-        Ok((first.collect::<Result<_, _>>()?, objects.count(&scope)))
-    }
-
-    /// The kind and the version of a lookup.
-    fn looked_up(
-        &self,
-        api_version: &str,
-        resource: &str,
-    ) -> Result<(&'a ServedKind, &'a Version), AdmissionError> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let unknown = AdmissionError::unavailable;
-        let Some((served, version)) = self.kinds.find(group, version, resource) else {
-            return Err(unknown(format!("{resource} of {api_version} are not served here")));
-        };
-        if !served.cache.is_synced() {
-            return Err(unknown(format!("{resource} of {api_version} are not known yet")));
-        }
-        Ok((served, version))
-    }
-}
-
-/// An object of a kind, in a version, as a Rust type.
-fn read_as<K: DeserializeOwned>(
-    served: &ServedKind,
-    version: &Version,
-    object: &Arc<Object>,
-) -> Result<K, AdmissionError> {
-    let unknown = |why: String| AdmissionError::unavailable(why);
-    let shown = served.kind.in_version(object, version);
-    let (tree, _) = shown.map_err(|error| unknown(error.to_string()))?.to_parts();
-    let name = metadata::name(&tree).to_owned();
-    go_reader::read_object(&tree).map_err(|error| {
-        let resource = &served.kind.names.plural;
-        let api_version = served.kind.api_version(&version.name);
-        unknown(format!("{resource} {name:?} of {api_version} does not fit its type: {error}"))
-    })
 }

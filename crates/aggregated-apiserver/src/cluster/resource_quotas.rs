@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Changed, SourceInformer, SourceOptions, Sources};
+use super::{ChangedKeys, SourceInformer, SourceOptions, Sources};
 use crate::object::Key;
 
 /// The time after the start of the server during which writes wait for the ResourceQuotas to sync.
@@ -18,7 +18,7 @@ const MISSING: &str = "no quota is enforced";
 /// The ResourceQuotas of the cluster.
 pub struct ResourceQuotas {
     informer: Arc<SourceInformer<ResourceQuota>>,
-    changed: Arc<Changed>,
+    changed: Arc<ChangedKeys>,
     waits_until: Instant,
     /// Keeps the watch open. The watch ends when this is dropped.
     _sources: Arc<Sources>,

@@ -1,6 +1,6 @@
 //! The sources of computed kinds: one watch for each type and scope, shared by all kinds.
 
-mod counted;
+mod counting_decoder;
 mod discovery;
 mod follower;
 mod informer;
@@ -9,9 +9,9 @@ mod kind_sources;
 mod list_watch;
 mod objects;
 mod scope;
+mod shared_limit;
 mod source_type;
 mod stream;
-mod together;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -21,15 +21,15 @@ use kube::Client;
 use tokio::task::JoinHandle;
 
 use follower::Follower;
-pub use informer::{Changed, SourceInformer, Standing};
+pub use informer::{ChangedKeys, SourceInformer, SourceStatus};
 pub use kind_name::KindName;
 pub use kind_sources::{KindSource, KindSources};
 use list_watch::ListWatch;
 pub use objects::SourceObjects;
 pub use scope::SourceOptions;
+use shared_limit::SharedLimit;
 pub use source_type::{SourceApi, SourceType, resource_name};
 pub use stream::SourceStreams;
-use together::Together;
 
 use crate::log_throttle::LogThrottle;
 
@@ -50,11 +50,11 @@ type AnyInformer = Arc<dyn Any + Send + Sync>;
 pub struct Sources {
     client: Client,
     /// The memory limit for the objects of each type, in bytes.
-    bound: usize,
+    limit: usize,
     /// The memory that the objects of all types use, except objects that are found by references.
-    all: Arc<Together>,
+    all: Arc<SharedLimit>,
     /// The memory that objects found by references use.
-    referred: Arc<Together>,
+    referred: Arc<SharedLimit>,
     /// The types whose objects come from streams instead of from the cluster.
     streams: SourceStreams,
     informers: Mutex<HashMap<(TypeId, SourceOptions), AnyInformer>>,
@@ -64,15 +64,15 @@ pub struct Sources {
 }
 
 impl Sources {
-    pub(super) fn new(client: Client, bound: usize, streams: SourceStreams) -> Self {
+    pub(super) fn new(client: Client, limit: usize, streams: SourceStreams) -> Self {
         // Users decide what is referenced, so these objects have a separate limit and use no memory of the other types.
-        let of_referred = bound / 2;
-        let of_all = bound.saturating_mul(LARGE_SOURCES) - of_referred;
+        let of_referred = limit / 2;
+        let of_all = limit.saturating_mul(LARGE_SOURCES) - of_referred;
         Self {
             client,
-            bound,
-            all: Arc::new(Together::within(of_all)),
-            referred: Arc::new(Together::within(of_referred)),
+            limit,
+            all: Arc::new(SharedLimit::within(of_all)),
+            referred: Arc::new(SharedLimit::within(of_referred)),
             streams,
             informers: Mutex::default(),
             watches: Mutex::default(),
@@ -93,10 +93,10 @@ impl Sources {
         if let Some(Ok(informer)) = known.map(Arc::downcast) {
             return informer;
         }
-        let share = self.all.share(resource_name::<K>());
-        let informer = Arc::new(SourceInformer::<K>::new(self.bound, share));
-        let keeper: Weak<SourceInformer<K>> = Arc::downgrade(&informer);
-        self.all.add_keeper(keeper);
+        let memory = self.all.of_type(resource_name::<K>());
+        let informer = Arc::new(SourceInformer::<K>::new(self.limit, memory));
+        let weak: Weak<SourceInformer<K>> = Arc::downgrade(&informer);
+        self.all.add_informer(weak);
         informers.insert(place, informer.clone());
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let reports = Arc::clone(reports.entry(resource_name::<K>()).or_default());

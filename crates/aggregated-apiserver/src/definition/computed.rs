@@ -1,7 +1,7 @@
 //! Computed kinds: kinds that are views of other objects in the cluster.
 
 mod shared_json;
-mod source_states;
+mod source_table;
 mod unpublished;
 mod variant;
 
@@ -18,13 +18,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::lookup::{self, Due, Opening, QuestionId, Related, Tracked};
+use super::lookup::{self, AnyLookup, Invalidated, LookupContext, QueryId, Related};
 use super::{FieldPermissions, PrinterColumns, Visibility, qualified, to_tree};
-use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType};
+use crate::cluster::{ChangedKeys, SourceInformer, SourceOptions, SourceType, resource_name};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 use shared_json::SharedJson;
-use source_states::KnownSources;
+use source_table::SourceTable;
 use unpublished::Unpublished;
 pub use variant::{ComputedFromVariants, Variant, Variants};
 pub(super) use variant::{Only, Opened};
@@ -185,7 +185,7 @@ pub trait Computed:
 }
 
 /// A computation, independent of its types.
-pub trait Running: Send {
+pub trait AnyComputation: Send {
     /// Whether its sources and lookups are known.
     fn is_synced(&self) -> bool;
     /// Whether the computation has sources: false if its source type is omitted because it cannot be read.
@@ -245,7 +245,7 @@ pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: 
 fn check_authority<V: Variant>(
     source: &V::Source,
     key: &Key,
-    earlier: &[Namer],
+    earlier: &[SourceNaming],
 ) -> Result<(), String> {
     if key.namespace() != source.namespace() {
         return Err(format!("its namespace is not that of its source: {key}"));
@@ -260,31 +260,31 @@ fn check_authority<V: Variant>(
 }
 
 /// The name of a resource, and the `source_name` of its variant.
-type Namer = (String, fn(&str) -> Option<String>);
+type SourceNaming = (String, fn(&str) -> Option<String>);
 
-/// A question that a computation has asked: the index of the lookup, and the id of the question.
-type Seen = (u16, QuestionId);
+/// A query that a computation has made: the index of the lookup, and the id of the query.
+type Dependency = (u16, QueryId);
 
 struct Computation<V: Variant> {
     /// The resources and `source_name` functions of the variants before this one.
-    earlier: Vec<Namer>,
+    earlier: Vec<SourceNaming>,
     /// Whether the kind is computed from other types too.
     is_one_of_several: bool,
     opened: Instant,
     informer: Arc<SourceInformer<V::Source>>,
-    changed: Arc<Changed>,
+    changed: Arc<ChangedKeys>,
     related: V::Related,
     cache: Arc<WatchCache>,
     /// The types that may be looked up only in the namespace of a source, because readers need permission only there.
-    narrow: Arc<[TypeId]>,
-    known: KnownSources,
+    own_namespace_only: Arc<[TypeId]>,
+    table: SourceTable,
     /// Sources that were due while sources or lookups were not synced.
-    put_off: HashSet<Key>,
+    postponed: HashSet<Key>,
     unpublished: Unpublished,
-    alike: SharedJson,
+    shared_json: SharedJson,
 }
 
-impl<V: Variant> Running for Computation<V> {
+impl<V: Variant> AnyComputation for Computation<V> {
     fn is_synced(&self) -> bool {
         self.is_source_known() && self.related.lookups().iter().all(|lookup| lookup.is_settled())
     }
@@ -294,18 +294,18 @@ impl<V: Variant> Running for Computation<V> {
     }
 
     fn sources(&self) -> Vec<SourceState> {
-        let of_lookups = self.related.lookups().into_iter().flat_map(Tracked::sources);
+        let of_lookups = self.related.lookups().into_iter().flat_map(AnyLookup::sources);
         std::iter::once(self.source()).chain(of_lookups).collect()
     }
 
     fn take_work(&mut self) -> (Vec<(Key, bool)>, Option<Instant>) {
-        let (due, until) = self.take_due();
+        let (due, until) = self.take_invalidated();
         if !self.is_synced() {
-            self.put_off.extend(due.changed);
-            self.put_off.extend(due.measured);
+            self.postponed.extend(due.changed);
+            self.postponed.extend(due.measured);
             return (Vec::new(), until);
         }
-        let Due { changed, measured } = due;
+        let Invalidated { changed, measured } = due;
         let measured = measured.into_iter().filter(|key| !changed.contains(key));
         let mut work: Vec<_> = measured.map(|key| (key, true)).collect();
         work.splice(0..0, changed.into_iter().map(|key| (key, false)));
@@ -315,29 +315,25 @@ impl<V: Variant> Running for Computation<V> {
     fn update(&mut self, source_key: &Key, is_measured: bool) {
         let source = self.informer.get(source_key);
         let computed = source.as_ref().map(|source| self.compute(source));
-        let seen = self.take_seen();
+        let dependencies = self.take_latest();
+        self.set_dependencies(source_key, dependencies);
         // Objects that have been dropped from memory look as if they did not exist.
         if !self.is_synced() {
-            for (index, lookup) in (0..).zip(self.related.lookups()) {
-                lookup.drop_unsettled(&of_lookup(&seen, index));
-            }
-            self.put_off.insert(source_key.clone());
+            self.postponed.insert(source_key.clone());
             return;
         }
         let Some(computed) = computed else {
-            self.show(source_key, None);
-            self.settle(source_key, Box::default());
-            if let Some(mut hold) = self.known.remove(source_key).and_then(|known| known.hold) {
+            self.publish(source_key, None);
+            if let Some(mut hold) = self.table.remove(source_key).and_then(|entry| entry.hold) {
                 self.unpublished.note(source_key, &mut hold, None);
             }
             return;
         };
-        self.settle(source_key, seen);
         match computed {
             Ok(Some(object)) if is_measured && self.is_held_back(source_key, &object) => {}
             Ok(object) => {
                 self.end_hold(source_key, is_measured);
-                self.show(source_key, object);
+                self.publish(source_key, object);
             }
             Err(why) => {
                 tracing::error!(
@@ -357,13 +353,13 @@ impl<V: Variant> Running for Computation<V> {
 
 impl<V: Variant> Computation<V> {
     fn new(
-        opening: &Opening<'_>,
-        (cache, narrow): (Arc<WatchCache>, Arc<[TypeId]>),
-        (earlier, is_one_of_several): (Vec<Namer>, bool),
+        context: &LookupContext<'_>,
+        (cache, own_namespace_only): (Arc<WatchCache>, Arc<[TypeId]>),
+        (earlier, is_one_of_several): (Vec<SourceNaming>, bool),
     ) -> Self {
-        let informer = opening.sources.open::<V::Source>(V::OPTIONS, MISSING);
-        let changed = informer.follow(Arc::clone(opening.notify));
-        let related = V::Related::open(opening);
+        let informer = context.sources.open::<V::Source>(V::OPTIONS, MISSING);
+        let changed = informer.follow(Arc::clone(context.notify));
+        let related = V::Related::open(context);
         Self {
             earlier,
             is_one_of_several,
@@ -372,11 +368,11 @@ impl<V: Variant> Computation<V> {
             changed,
             related,
             cache,
-            narrow,
-            known: KnownSources::default(),
-            put_off: HashSet::new(),
+            own_namespace_only,
+            table: SourceTable::default(),
+            postponed: HashSet::new(),
             unpublished: Unpublished::default(),
-            alike: SharedJson::default(),
+            shared_json: SharedJson::default(),
         }
     }
 
@@ -390,15 +386,17 @@ impl<V: Variant> Computation<V> {
     /// omitted if it is one of several, has never been synced and cannot be read. A type that was synced once keeps its
     /// last known objects.
     fn left_out(&self) -> (bool, Option<Instant>) {
-        let standing = self.informer.standing();
-        if !self.is_one_of_several || standing.is_synced || standing.excess.is_some() {
+        let status = self.informer.status();
+        if !self.is_one_of_several || status.is_synced || status.excess.is_some() {
             return (false, None);
         }
-        lookup::is_left_out(&standing, self.opened)
+        lookup::is_left_out(&status, self.opened)
     }
 
     fn source(&self) -> SourceState {
-        let source = lookup::source(&self.informer, V::OPTIONS.may_be_absent());
+        let resource = resource_name::<V::Source>();
+        let may_be_absent = V::OPTIONS.may_be_absent();
+        let source = lookup::source_state(resource, self.informer.status(), may_be_absent);
         // A type that was synced once keeps its last known objects, which are reported as stale.
         let is_rightly_absent = source.is_rightly_absent && !source.is_synced;
         let is_left_out = self.left_out().0.then_some(true);
@@ -406,30 +404,31 @@ impl<V: Variant> Computation<V> {
     }
 
     /// Takes the sources that must be computed again. Also returns when to call this again at the latest.
-    fn take_due(&mut self) -> (Due<Key>, Option<Instant>) {
-        let mut due = Due { changed: std::mem::take(&mut self.put_off), ..Due::default() };
+    fn take_invalidated(&mut self) -> (Invalidated<Key>, Option<Instant>) {
+        let mut due =
+            Invalidated { changed: std::mem::take(&mut self.postponed), ..Invalidated::default() };
         due.measured.extend(self.unpublished.take_due(Instant::now()));
         let own = if V::OPTIONS.is_measured() { &mut due.measured } else { &mut due.changed };
         own.extend(self.changed.take());
         let lookups = self.related.lookups().into_iter();
-        let mut asked = Due::default();
-        let until = lookups.filter_map(|lookup| lookup.take_due(&mut asked));
+        let mut invalidated = Invalidated::default();
+        let until = lookups.filter_map(|lookup| lookup.take_invalidated(&mut invalidated));
         let until = until.chain(self.left_out().1).min();
-        let key = |source| self.known.key(source).cloned();
-        due.changed.extend(asked.changed.into_iter().filter_map(key));
-        due.measured.extend(asked.measured.into_iter().filter_map(key));
+        let key = |source| self.table.key(source).cloned();
+        due.changed.extend(invalidated.changed.into_iter().filter_map(key));
+        due.measured.extend(invalidated.measured.into_iter().filter_map(key));
         (due, until)
     }
 
     /// Whether an object in which only measurements have changed is held back for now.
     fn is_held_back(&mut self, source_key: &Key, object: &Object) -> bool {
-        let source = self.known.number_of(source_key);
-        let Some(known) = self.known.get_mut(source) else { return false };
-        if known.shown.as_ref() != Some(object.key()) {
+        let source = self.table.number_of(source_key);
+        let Some(entry) = self.table.get_mut(source) else { return false };
+        if entry.shown.as_ref() != Some(object.key()) {
             return false;
         }
         let Some(shown) = self.cache.get(object.key()) else { return false };
-        let hold = known.hold.get_or_insert_default();
+        let hold = entry.hold.get_or_insert_default();
         if shown.object.same_content(object) {
             self.unpublished.note(source_key, hold, None);
             hold.end(None);
@@ -444,8 +443,8 @@ impl<V: Variant> Computation<V> {
 
     /// Records that no change of an object is held back any more.
     fn end_hold(&mut self, source_key: &Key, is_measured: bool) {
-        let source = self.known.number_of(source_key);
-        let hold = self.known.get_mut(source).and_then(|known| known.hold.as_mut());
+        let source = self.table.number_of(source_key);
+        let hold = self.table.get_mut(source).and_then(|entry| entry.hold.as_mut());
         if let Some(hold) = hold {
             self.unpublished.note(source_key, hold, None);
             hold.end(is_measured.then(Instant::now));
@@ -454,17 +453,17 @@ impl<V: Variant> Computation<V> {
 
     /// Publishes the object of a source and deletes the one that it had before under another key. No two sources have
     /// the same object, because the key of an object determines its source.
-    fn show(&mut self, source_key: &Key, object: Option<Object>) {
+    fn publish(&mut self, source_key: &Key, object: Option<Object>) {
         let key = object.as_ref().map(|object| object.key().clone());
-        let source = self.known.number_of(source_key);
-        let known = self.known.get_mut(source);
-        let before = known.and_then(|known| std::mem::replace(&mut known.shown, key.clone()));
+        let source = self.table.number_of(source_key);
+        let entry = self.table.get_mut(source);
+        let before = entry.and_then(|entry| std::mem::replace(&mut entry.shown, key.clone()));
         if let Some(before) = before.filter(|before| Some(before) != key.as_ref()) {
             self.cache.publish(&before, None);
         }
         if let Some(key) = key {
-            let count = self.known.len();
-            let object = object.map(|object| self.alike.share(object, &self.cache, count));
+            let count = self.table.len();
+            let object = object.map(|object| self.shared_json.share(object, &self.cache, count));
             self.cache.publish(&key, object);
         }
     }
@@ -475,9 +474,10 @@ impl<V: Variant> Computation<V> {
         let computed = catch_unwind(AssertUnwindSafe(compute)).map_err(|_| "it panicked")?;
         let computed = computed?;
         let namespace = source.namespace();
-        let is_narrow = |lookup: &&dyn Tracked| self.narrow.contains(&lookup.type_of_objects());
-        let mut narrow = self.related.lookups().into_iter().filter(is_narrow);
-        if namespace.is_some() && narrow.any(|lookup| lookup.has_looked_outside(namespace)) {
+        let is_limited =
+            |lookup: &&dyn AnyLookup| self.own_namespace_only.contains(&lookup.type_of_objects());
+        let mut limited = self.related.lookups().into_iter().filter(is_limited);
+        if namespace.is_some() && limited.any(|lookup| lookup.has_queried_outside(namespace)) {
             let why = "it has looked in another namespace than its disclosures say";
             return Err(why.to_owned());
         }
@@ -503,25 +503,25 @@ impl<V: Variant> Computation<V> {
         Ok(Some(object))
     }
 
-    /// Takes the questions that the last computation has asked.
-    fn take_seen(&self) -> Box<[Seen]> {
+    /// Takes the queries that the last computation has made.
+    fn take_latest(&self) -> Box<[Dependency]> {
         let lookups = (0..).zip(self.related.lookups());
         lookups
-            .flat_map(|(index, lookup)| lookup.take_seen().into_iter().map(move |id| (index, id)))
+            .flat_map(|(index, lookup)| lookup.take_latest().into_iter().map(move |id| (index, id)))
             .collect()
     }
 
-    /// Records the questions that the computation of a source asks.
-    fn settle(&mut self, source_key: &Key, seen: Box<[Seen]>) {
-        let source = self.known.number_of(source_key);
-        let Some(known) = self.known.get_mut(source) else { return };
-        let before = std::mem::replace(&mut known.seen, seen);
-        let now = &known.seen;
+    /// Records the queries that the computation of a source makes.
+    fn set_dependencies(&mut self, source_key: &Key, dependencies: Box<[Dependency]>) {
+        let source = self.table.number_of(source_key);
+        let Some(entry) = self.table.get_mut(source) else { return };
+        let before = std::mem::replace(&mut entry.dependencies, dependencies);
+        let now = &entry.dependencies;
         if before == *now {
             return;
         }
         for (index, lookup) in (0..).zip(self.related.lookups()) {
-            lookup.settle(source, &of_lookup(&before, index), &of_lookup(now, index));
+            lookup.set_dependencies(source, &of_lookup(&before, index), &of_lookup(now, index));
         }
     }
 }
@@ -535,10 +535,10 @@ fn is_worth_publishing<V: Variant>(shown: &Object, computed: &Object) -> bool {
     catch_unwind(is_worth).unwrap_or(true)
 }
 
-/// The questions that were asked of one of the lookups.
-fn of_lookup(seen: &[Seen], index: u16) -> Vec<QuestionId> {
-    let of_it = seen.iter().filter(|(lookup, _)| *lookup == index);
-    of_it.map(|(_, question)| *question).collect()
+/// The queries to one of the lookups.
+fn of_lookup(dependencies: &[Dependency], index: u16) -> Vec<QueryId> {
+    let of_it = dependencies.iter().filter(|(lookup, _)| *lookup == index);
+    of_it.map(|(_, query)| *query).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::computed::Only;
-use super::lookup::{Related, Tracked};
+use super::lookup::{AnyLookup, Related};
 use super::{Computed, ComputedFromVariants, FieldPermissions, Variant, to_tree};
 
 /// A field that is computed from a lookup without being declared in the [`FieldPermissions`].
@@ -100,7 +100,7 @@ fn check<V: Variant>(
     let shown = |left_out: Option<usize>| {
         let related = related();
         if let Some(lookup) = left_out.and_then(|place| related.lookups().into_iter().nth(place)) {
-            lookup.leave_out();
+            lookup.make_unavailable();
         }
         let object = V::compute(source, &related)?;
         // An object that cannot be serialized as JSON is never served.
@@ -110,7 +110,7 @@ fn check<V: Variant>(
     let mut faults = Vec::new();
     let kinds = V::Related::kinds();
     let types: Vec<TypeId> =
-        related().lookups().into_iter().map(Tracked::type_of_objects).collect();
+        related().lookups().into_iter().map(AnyLookup::type_of_objects).collect();
     for (place, type_id) in types.into_iter().enumerate() {
         // Objects that are found by references have no static kind, and all readers see them.
         let Some(kind) = kinds.iter().find(|kind| kind.type_id == type_id) else { continue };

@@ -15,6 +15,7 @@ use super::stored::Stored;
 use super::to_tree;
 use super::versions::Merged;
 use super::{FieldPermissions, LookupRights, PrinterColumns, Validation, Visibility};
+use crate::backend::{self, ErasedBackend, VirtualKind};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources};
 use crate::error::StartError;
 use crate::kind::{
@@ -93,6 +94,11 @@ impl Kind {
     /// A custom resource, from its definition alone; the server stores its objects.
     pub fn crd(definition: CustomResourceDefinition) -> Self {
         Self::new(definition, Backend::Stored { initial: Vec::new() })
+    }
+
+    /// A kind whose objects live in a [backend](crate::backend).
+    pub fn virtual_kind<B: backend::Backend>(kind: VirtualKind<B>) -> Self {
+        Self::new(kind.definition, Backend::Virtual(Arc::new(kind.erased)))
     }
 
     /// A computed kind.
@@ -219,12 +225,20 @@ impl Kind {
     }
 }
 
+impl<B: backend::Backend> From<VirtualKind<B>> for Kind {
+    fn from(kind: VirtualKind<B>) -> Self {
+        Self::virtual_kind(kind)
+    }
+}
+
 /// Runs the computation of a kind and updates its watch cache until the server stops.
 pub type RunComputed =
     Box<dyn Fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// The backend of a kind: stored objects, computed objects or reviews.
+/// The backend of a kind: stored objects, objects that live elsewhere, computed objects or reviews.
 pub enum Backend {
+    /// The code of the user reads and writes the objects.
+    Virtual(Arc<ErasedBackend>),
     /// The server stores the objects. The initial objects exist from the start.
     Stored {
         /// The initial objects, or the reasons why they cannot be created.

@@ -36,8 +36,8 @@ impl Kinds {
 
     /// Adds a kind.
     #[must_use]
-    pub fn kind(mut self, kind: Kind) -> Self {
-        self.kinds.push(kind);
+    pub fn kind(mut self, kind: impl Into<Kind>) -> Self {
+        self.kinds.push(kind.into());
         self
     }
 

@@ -3,53 +3,53 @@
 //! Each lookup is recorded, also if it found nothing. A change computes again only the objects whose lookups it may
 //! affect.
 
-mod aggregates;
+mod any_lookup;
 mod availability;
+mod changes;
 mod groups;
-mod joined;
+mod indexed_objects;
 mod labels;
 mod metadata;
-mod pool;
-mod questions;
+mod pairs;
+mod queries;
 mod related;
+mod shared_lookups;
 mod small_set;
-mod view;
+mod sums;
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::core::Selector;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::cluster::{
-    Changed, SourceInformer, SourceObjects, SourceOptions, SourceType, Standing, resource_name,
-};
+use crate::cluster::{ChangedKeys, SourceInformer, SourceObjects, SourceOptions, SourceType};
 use crate::object::Key;
-use crate::watch_cache::SourceState;
-pub use aggregates::Aggregate;
-use aggregates::AggregatesOf;
+pub use any_lookup::AnyLookup;
+pub(super) use any_lookup::{is_left_out, source_state};
 use availability::Availability;
 #[cfg(test)]
 pub(in crate::definition) use availability::GRACE;
-use joined::{JoinedTotals, Others};
+use indexed_objects::{IndexId, IndexedObjects};
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
-pub use pool::{Asker, Asking, Opening, Pool, SourceNumber};
-pub use questions::QuestionId;
-use questions::{About, Question, Questions, Sources};
+use pairs::JoinedObjects;
+pub use queries::{Invalidated, QueryId};
+use queries::{Queries, Query, Search};
 pub use related::Related;
-use view::{IndexId, View};
+pub use shared_lookups::{ComputationNumber, LookupContext, SharedLookups, SourceNumber};
+pub use sums::Aggregate;
+use sums::Sums;
 
 /// Objects of another type that a computation can read.
 ///
 /// Objects are found by name ([`get`](Self::get)), by namespace ([`list`](Self::list)), by an index over any of their
 /// fields ([`find_by`](Self::find_by)), by their labels ([`find_matching`](Self::find_matching)), and by the labels
 /// that they select ([`find_selecting`](Self::find_selecting)). [`sum_by`](Self::sum_by) computes sums over groups of
-/// them. Each question is recorded with the object that was computed from its result, also if nothing was found. When
+/// them. Each query is recorded with the object that was computed from its result, also if nothing was found. When
 /// the result may have changed, that object is computed again, and no other. The cost of a change therefore depends on
 /// the number of objects to compute again, not on the total number of objects.
 ///
@@ -110,11 +110,11 @@ use view::{IndexId, View};
 /// ```
 ///
 /// The variants of a [kind that is computed from several types](crate::definition::ComputedFromVariants) share their
-/// lookups: each looked-up type has one view, with the indexes and sums of all variants.
+/// lookups: each looked-up type has the indexes and sums of all variants.
 pub struct Lookup<K, S = AllObjects> {
     shared: Arc<Shared<K>>,
     /// The computation that this handle belongs to, among those that share the lookup.
-    asker: Asker,
+    computation: ComputationNumber,
     scope: PhantomData<fn() -> S>,
 }
 
@@ -158,7 +158,7 @@ struct Shared<K> {
 
 struct Followed<K> {
     informer: Arc<SourceInformer<K>>,
-    changed: Arc<Changed>,
+    changed: Arc<ChangedKeys>,
     notify: Arc<Notify>,
     opened: Instant,
 }
@@ -166,15 +166,13 @@ struct Followed<K> {
 struct State<K> {
     /// The availability that computations see; it changes only between computations.
     availability: Availability,
-    /// The indexes and sums; built at the first question that is not by name.
-    view: Option<View<K>>,
-    /// The bytes of the view and the questions that the informer has counted.
+    /// The indexes and sums; built at the first query that is not by name.
+    indexed: Option<IndexedObjects<K>>,
+    /// The bytes of the indexes and the queries that the informer has counted.
     charged: usize,
-    questions: Questions,
+    queries: Queries,
     /// When changes were last processed, if the scope delays them.
-    looked_at: Option<Instant>,
-    /// The sources to compute again, for each asker that has not taken them yet.
-    pending: HashMap<Asker, Due<SourceNumber>>,
+    processed_at: Option<Instant>,
 }
 
 impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
@@ -182,22 +180,22 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         let key = Key::new(namespace, name);
         let mut state = self.state();
-        let found = match (&state.view, &self.shared.followed) {
+        let found = match (&state.indexed, &self.shared.followed) {
             _ if state.availability != Availability::Available => None,
-            (Some(view), _) => view.get(&key),
+            (Some(indexed), _) => indexed.get(&key),
             (None, Some(followed)) => followed.informer.get_keyed(&key),
             (None, None) => None,
         };
         // The key of a found object is shared, so it needs no memory of its own.
         let (key, found) = found.map_or((key, None), |(key, found)| (key, Some(found)));
-        state.questions.ask(Question::Named(key));
+        state.queries.record(Query::Named(key));
         found
     }
 
     /// Returns all objects of a namespace. The computation runs again when any of them changes.
     pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<K>> {
-        let about = About::All(namespace.map(Box::from));
-        self.find(about, |view| view.all(namespace))
+        let search = Search::All(namespace.map(Box::from));
+        self.find(search, |indexed| indexed.all(namespace))
     }
 
     /// Returns the objects that `index` finds by this value. An index is a function from an object to the values by
@@ -208,11 +206,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         F: Fn(&K) -> T + Send + Sync + 'static,
         T: IntoIterator<Item: Into<Box<str>>>,
     {
-        // A closure with captured values would be several indexes of one type.
-        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
-        let id = IndexId::of::<F>();
-        let about = About::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(about, |view| view.indexed(id, || texts_of(index), namespace, text))
+        self.take_indexed(index, namespace, text, |found| found.cloned().collect())
     }
 
     /// Returns the first object of [`find_by`](Self::find_by), in the order of namespaces and names, without visiting
@@ -222,17 +216,33 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         F: Fn(&K) -> T + Send + Sync + 'static,
         T: IntoIterator<Item: Into<Box<str>>>,
     {
-        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
-        let id = IndexId::of::<F>();
-        let about = About::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(about, |view| view.first_indexed(id, || texts_of(index), namespace, text))
+        self.take_indexed(index, namespace, text, |found| found.next().cloned())
+    }
+
+    /// Takes some of the objects that an index finds by a value.
+    fn take_indexed<F, T, R: Default>(
+        &self,
+        index: F,
+        namespace: Option<&str>,
+        value: &str,
+        take: impl FnOnce(&mut dyn Iterator<Item = &Arc<K>>) -> R,
+    ) -> R
+    where
+        F: Fn(&K) -> T + Send + Sync + 'static,
+        T: IntoIterator<Item: Into<Box<str>>>,
+    {
+        let id = IndexId::of_function::<F>();
+        let search = Search::Indexed(namespace.map(Box::from), id, value.into());
+        self.find(search, |indexed| {
+            take(&mut indexed.indexed(id, || index_function(index), namespace, value))
+        })
     }
 
     /// Returns the objects whose labels match a selector; an empty selector matches every object.
     pub fn find_matching(&self, namespace: Option<&str>, selector: Selector) -> Vec<Arc<K>> {
         let terms = Terms::of(selector);
-        let about = About::Matching(namespace.map(Box::from), terms.clone());
-        self.find(about, |view| view.matching(namespace, &terms))
+        let search = Search::Matching(namespace.map(Box::from), terms.clone());
+        self.find(search, |indexed| indexed.matching(namespace, &terms))
     }
 
     /// Returns the objects whose selectors match these labels. `selector` returns the label selector of an object, or
@@ -246,13 +256,12 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     where
         F: Fn(&K) -> Option<Selector> + Send + Sync + 'static,
     {
-        const { assert!(size_of::<F>() == 0, "a selector is a function, not a value") };
-        let id = IndexId::of::<F>();
+        let id = IndexId::of_function::<F>();
         let labels = labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
         let labels: crate::object::Labels = labels.collect();
-        let about = About::Selecting(namespace.map(Box::from), id, labels.clone());
-        let selector_of = || -> view::SelectorOf<K> { Box::new(selector) };
-        self.find(about, |view| view.selecting(id, selector_of, namespace, &labels))
+        let search = Search::Selecting(namespace.map(Box::from), id, labels.clone());
+        let selector_function = || -> indexed_objects::SelectorFunction<K> { Box::new(selector) };
+        self.find(search, |indexed| indexed.selecting(id, selector_function, namespace, &labels))
     }
 
     /// Returns the sum of a `measure` over the objects that `index` finds by this value: for example, the resource
@@ -292,12 +301,10 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         M: Fn(&K) -> V + Send + Sync + 'static,
         V: Aggregate,
     {
-        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
-        const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
-        let id = (IndexId::of::<F>(), IndexId::of::<M>());
-        let about = About::Aggregate(namespace.map(Box::from), id, text.into());
-        let totals_of = || AggregatesOf::new(texts_of(index), Box::new(measure));
-        self.find(about, |view| view.total(id, totals_of, namespace, text))
+        let id = (IndexId::of_function::<F>(), IndexId::of_function::<M>());
+        let search = Search::Sum(namespace.map(Box::from), id, text.into());
+        let sums_of = || Sums::of_objects(index_function(index), measure);
+        self.find(search, |indexed| indexed.sum(id, sums_of, namespace, text))
     }
 
     /// Returns the number of objects that `index` finds by this value: the [`sum_by`](Self::sum_by) of ones.
@@ -357,28 +364,27 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         M: Fn(&K, &O) -> V + Send + Sync + 'static,
         V: Aggregate,
     {
-        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
         // The sum is computed again when the other objects become available or unavailable.
         if !others.is_available() {
             return V::default();
         }
-        others.state().questions.go_through(namespace);
-        let id = (IndexId::of::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
-        let about = About::Aggregate(namespace.map(Box::from), id, text.into());
+        others.state().queries.record_join(namespace);
+        let id = (IndexId::of_function::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
+        let search = Search::Sum(namespace.map(Box::from), id, text.into());
         // Both lookups can be the same one: the objects are taken here, because the state is locked below.
         let given = others.given();
-        let totals_of = || {
-            let others = given.map_or_else(|| others.followed(), Others::given);
-            JoinedTotals::new(texts_of(index), Box::new(measure), others)
+        let sums_of = || {
+            let others = given.map_or_else(|| others.followed(), JoinedObjects::given);
+            Sums::of_pairs(index_function(index), measure, others)
         };
-        self.find(about, |view| view.total(id, totals_of, namespace, text))
+        self.find(search, |indexed| indexed.sum(id, sums_of, namespace, text))
     }
 
     /// Whether the objects can be read. If not, nothing is found.
     pub fn is_available(&self) -> bool {
         let mut state = self.state();
-        state.questions.ask(Question::Availability);
+        state.queries.record(Query::Availability);
         state.availability == Availability::Available
     }
 
@@ -393,27 +399,27 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             let name = object.name().unwrap_or_default();
             (Key::new(object.namespace(), name), Arc::new(object))
         });
-        Self::new(None, Availability::Available, Some(View::of(keyed.collect())))
+        Self::new(None, Availability::Available, Some(IndexedObjects::new(keyed.collect())))
     }
 
-    fn open(opening: &Opening<'_>) -> Self {
-        let shared = opening.pool.shared(TypeId::of::<Self>(), || {
-            let informer = opening.sources.open::<K>(S::OPTIONS, MISSING);
-            let notify = Arc::clone(opening.notify);
+    fn open(context: &LookupContext<'_>) -> Self {
+        let shared = context.shared_lookups.of_type(TypeId::of::<Self>(), || {
+            let informer = context.sources.open::<K>(S::OPTIONS, MISSING);
+            let notify = Arc::clone(context.notify);
             let changed = informer.follow(Arc::clone(&notify));
             let followed = Followed { informer, changed, notify, opened: Instant::now() };
             Shared::new(Some(followed), Availability::Unknown, None)
         });
-        Self { shared, asker: opening.asker, scope: PhantomData }
+        Self { shared, computation: context.computation, scope: PhantomData }
     }
 
     fn new(
         followed: Option<Followed<K>>,
         availability: Availability,
-        view: Option<View<K>>,
+        indexed: Option<IndexedObjects<K>>,
     ) -> Self {
-        let shared = Arc::new(Shared::new(followed, availability, view));
-        Self { shared, asker: Asker::default(), scope: PhantomData }
+        let shared = Arc::new(Shared::new(followed, availability, indexed));
+        Self { shared, computation: ComputationNumber::default(), scope: PhantomData }
     }
 
     /// The objects that a test has given; `None` if the objects come from the cluster.
@@ -422,119 +428,46 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             return None;
         }
         // A lookup that is left out has no objects.
-        Some(self.state().view.as_ref().map(View::objects).cloned().unwrap_or_default())
+        Some(
+            self.state().indexed.as_ref().map(IndexedObjects::objects).cloned().unwrap_or_default(),
+        )
     }
 
     /// The objects of the cluster, as the sums of another lookup follow them.
-    fn followed(&self) -> Others<K> {
+    fn followed(&self) -> JoinedObjects<K> {
         match &self.shared.followed {
             Some(Followed { informer, notify, .. }) => {
-                Others::followed(informer, notify, S::OPTIONS.is_measured())
+                JoinedObjects::followed(informer, notify, S::OPTIONS.is_measured())
             }
-            None => Others::given(SourceObjects::default()),
+            None => JoinedObjects::given(SourceObjects::default()),
         }
     }
 
-    /// Processes the changes for all askers that share this lookup. Returns when to do so again at the latest.
-    fn take_in(&self, followed: &Followed<K>, state: &mut State<K>) -> Option<Instant> {
-        let Followed { informer, changed, opened, .. } = followed;
-        let State { availability, view, questions, looked_at, pending, .. } = &mut *state;
-        let (now, mut put_off_until) = (Instant::now(), None);
-        let (mut due, mut measured) = (Sources::new(), Sources::new());
-        let put_off = put_off(S::OPTIONS, *looked_at, now);
-        // A change of availability is never delayed.
-        let is_in_view =
-            || Availability::at(now, &informer.standing(), *opened).0 == Availability::Available;
-        let taken = match put_off {
-            Some(time) if *availability == Availability::Available && is_in_view() => {
-                put_off_until = (!changed.is_empty()).then_some(time);
-                None
-            }
-            _ => Some(informer.take(changed)),
-        };
-        if taken.as_ref().is_some_and(|taken| !taken.keys.is_empty()) {
-            *looked_at = Some(now);
-        }
-        let standing = match &taken {
-            Some(taken) => taken.standing.clone(),
-            None => informer.standing(),
-        };
-        let (is, until) = Availability::at(now, &standing, *opened);
-        if std::mem::replace(availability, is) != is {
-            // Every result may have changed.
-            questions.find_all(&mut due);
-            *view = None;
-        } else if is == Availability::Available {
-            let own = if S::OPTIONS.is_measured() { &mut measured } else { &mut due };
-            for key in taken.iter().flat_map(|taken| &taken.keys) {
-                questions.find_named(key, own);
-                let Some((replaced, taken)) = view.as_mut().zip(taken.as_ref()) else { continue };
-                // Indexes and sums are the user's code, which may panic.
-                let replace = || replaced.take_over(key, &taken.objects);
-                match catch_unwind(AssertUnwindSafe(replace)) {
-                    Ok(touched) => questions.find_touched(key, &touched, own),
-                    Err(_) => {
-                        let what = resource_name::<K>();
-                        tracing::error!(
-                            source = %what,
-                            object = %key,
-                            "panic in an index or a sum; the objects that use it are computed \
-                             again"
-                        );
-                        questions.find_all(own);
-                        *view = None;
-                    }
-                }
-            }
-            if let Some((sharing, taken)) = view.as_mut().zip(taken) {
-                sharing.share(taken.objects);
-            }
-            if let Some(joining) = view {
-                let join = || {
-                    joining.join(|key, is_measured, group| {
-                        let due = if is_measured { &mut measured } else { &mut due };
-                        questions.find_total(key, group, due);
-                    });
-                };
-                if catch_unwind(AssertUnwindSafe(join)).is_err() {
-                    let what = resource_name::<K>();
-                    tracing::error!(source = %what, "panic in a sum over pairs");
-                    questions.find_all(&mut due);
-                    *view = None;
-                }
-            }
-        }
-        for asking in due {
-            pending.entry(asking.asker()).or_default().changed.insert(asking.source());
-        }
-        for asking in measured {
-            pending.entry(asking.asker()).or_default().measured.insert(asking.source());
-        }
-        self.charge(state);
-        until.into_iter().chain(put_off_until).min()
-    }
-
-    fn find<T: Default>(&self, about: About, find: impl FnOnce(&mut View<K>) -> T) -> T {
+    fn find<T: Default>(
+        &self,
+        search: Search,
+        find: impl FnOnce(&mut IndexedObjects<K>) -> T,
+    ) -> T {
         let mut state = self.state();
-        state.questions.ask(about.into());
+        state.queries.record(search.into());
         if state.availability != Availability::Available {
             return T::default();
         }
-        // If an index or a sum panics, the view is dropped instead of being put back.
-        let mut view = state.view.take().unwrap_or_else(|| {
+        // If an index or a sum panics, the indexes are dropped instead of being put back.
+        let mut indexed = state.indexed.take().unwrap_or_else(|| {
             let informer = self.shared.followed.as_ref().map(|followed| &followed.informer);
-            View::of(informer.map(|informer| informer.objects()).unwrap_or_default())
+            IndexedObjects::new(informer.map(|informer| informer.objects()).unwrap_or_default())
         });
-        let found = find(&mut view);
-        state.view = Some(view);
+        let found = find(&mut indexed);
+        state.indexed = Some(indexed);
         self.charge(&mut state);
         found
     }
 
-    /// Reports the bytes of the indexes and questions to the informer.
+    /// Reports the bytes of the indexes and queries to the informer.
     fn charge(&self, state: &mut State<K>) {
         let Some(followed) = &self.shared.followed else { return };
-        let bytes = state.view.as_ref().map_or(0, View::bytes) + state.questions.bytes();
+        let bytes = state.indexed.as_ref().map_or(0, IndexedObjects::bytes) + state.queries.bytes();
         followed.informer.charge(state.charged, bytes);
         state.charged = bytes;
     }
@@ -548,164 +481,26 @@ impl<K> Shared<K> {
     fn new(
         followed: Option<Followed<K>>,
         availability: Availability,
-        view: Option<View<K>>,
+        indexed: Option<IndexedObjects<K>>,
     ) -> Self {
         let state = State {
             availability,
-            view,
+            indexed,
             charged: 0,
-            questions: Questions::default(),
-            looked_at: None,
-            pending: HashMap::new(),
+            queries: Queries::default(),
+            processed_at: None,
         };
         Self { followed, state: Mutex::new(state) }
     }
 }
 
 /// Boxes an index, independent of the type of its values.
-fn texts_of<K, F, T>(index: F) -> view::TextsOf<K>
+fn index_function<K, F, T>(index: F) -> indexed_objects::IndexFunction<K>
 where
     F: Fn(&K) -> T + Send + Sync + 'static,
     T: IntoIterator<Item: Into<Box<str>>>,
 {
     Box::new(move |object| index(object).into_iter().map(Into::into).collect())
-}
-
-/// Until when the changes of a scope are not processed.
-fn put_off(scope: SourceOptions, looked_at: Option<Instant>, now: Instant) -> Option<Instant> {
-    let time = looked_at? + scope.pace()?;
-    (now < time).then_some(time)
-}
-
-/// The sources that must be computed again, by their keys or their numbers.
-pub struct Due<S> {
-    /// Sources for which a change is not just a measurement.
-    pub changed: HashSet<S>,
-    /// Sources for which a measurement has changed.
-    pub measured: HashSet<S>,
-}
-
-impl<S> Default for Due<S> {
-    fn default() -> Self {
-        Self { changed: HashSet::new(), measured: HashSet::new() }
-    }
-}
-
-/// A lookup, independent of its type.
-pub trait Tracked {
-    /// The type of the objects.
-    fn type_of_objects(&self) -> TypeId;
-    /// Whether a question since the last [`take_seen`](Self::take_seen) was about objects outside of this namespace.
-    fn has_looked_outside(&self, namespace: Option<&str>) -> bool;
-    /// Makes the lookup find nothing from now on, as if the objects could not be read.
-    fn leave_out(&self);
-    /// Takes the questions since the last call, in order.
-    fn take_seen(&self) -> Vec<QuestionId>;
-    /// Records the questions that the computation of a source has asked. Replaces its earlier questions.
-    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]);
-    /// Drops questions of a computation whose result was discarded.
-    fn drop_unsettled(&self, asked: &[QuestionId]);
-    /// Processes the changes since the last call, and adds the sources whose questions they affect. Returns when to
-    /// call this again at the latest if nothing changes before.
-    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant>;
-    /// Whether the availability of the objects is known and computations see the current one.
-    fn is_settled(&self) -> bool;
-    /// The state of the source, if the objects come from the cluster.
-    fn sources(&self) -> Vec<SourceState>;
-    /// The number of recorded questions.
-    #[cfg(test)]
-    fn questions(&self) -> usize;
-}
-
-/// The state of the source of an informer. With `may_be_absent`, the cluster may lack the source.
-pub(super) fn source<K: SourceType>(
-    informer: &SourceInformer<K>,
-    may_be_absent: bool,
-) -> SourceState {
-    let standing = informer.standing();
-    SourceState {
-        resource: resource_name::<K>(),
-        is_synced: standing.is_synced,
-        watch_error: standing.away.as_ref().map(|away| away.why.clone()),
-        is_rightly_absent: may_be_absent
-            && standing.away.as_ref().is_some_and(|away| away.is_absent)
-            && standing.excess.is_none(),
-        unseen_since: standing.away.map(|away| away.since),
-        excess: standing.excess,
-        unreadable: standing.unreadable,
-        is_left_out: None,
-    }
-}
-
-/// Whether computations run without the source of an informer that was opened at a time. Also returns until when this
-/// holds if nothing changes.
-pub(super) fn is_left_out(standing: &Standing, opened: Instant) -> (bool, Option<Instant>) {
-    let (is, until) = Availability::at(Instant::now(), standing, opened);
-    (is == Availability::Unavailable, until)
-}
-
-impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
-    fn type_of_objects(&self) -> TypeId {
-        TypeId::of::<K>()
-    }
-
-    fn has_looked_outside(&self, namespace: Option<&str>) -> bool {
-        self.state().questions.are_outside(namespace)
-    }
-
-    fn leave_out(&self) {
-        let mut state = self.state();
-        state.availability = Availability::Unavailable;
-        state.view = None;
-    }
-
-    fn take_seen(&self) -> Vec<QuestionId> {
-        self.state().questions.take_seen()
-    }
-
-    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]) {
-        let asking = Asking::new(self.asker, source);
-        self.state().questions.settle(asking, before, now);
-    }
-
-    fn drop_unsettled(&self, asked: &[QuestionId]) {
-        self.state().questions.drop_unsettled(asked);
-    }
-
-    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant> {
-        let followed = self.shared.followed.as_ref()?;
-        let mut state = self.state();
-        let until = self.take_in(followed, &mut state);
-        if let Some(pending) = state.pending.remove(&self.asker) {
-            due.changed.extend(pending.changed);
-            due.measured.extend(pending.measured);
-        }
-        until
-    }
-
-    fn is_settled(&self) -> bool {
-        match self.state().availability {
-            Availability::Unknown => false,
-            Availability::Unavailable => true,
-            // Objects that were dropped because they exceeded the memory limit must not be mistaken for deleted ones.
-            Availability::Available => {
-                let informer = self.shared.followed.as_ref().map(|followed| &followed.informer);
-                informer.is_none_or(|informer| !informer.is_exceeded())
-            }
-        }
-    }
-
-    fn sources(&self) -> Vec<SourceState> {
-        let Some(Followed { informer, .. }) = &self.shared.followed else { return Vec::new() };
-        let is_left_out = self.state().availability == Availability::Unavailable;
-        let source = source(informer, S::OPTIONS.may_be_absent());
-        vec![SourceState { is_left_out: Some(is_left_out), ..source }]
-    }
-
-    #[cfg(test)]
-    fn questions(&self) -> usize {
-        self.state().questions.len()
-    }
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ impl<T> Numbered<T> {
     }
 
     /// All values, in the order of their numbers.
+    #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.all.iter().flatten()
     }

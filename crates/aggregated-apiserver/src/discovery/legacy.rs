@@ -73,7 +73,7 @@ fn resource(served: &ServedKind) -> Value {
         "kind": kind.names.kind,
         "verbs": verbs(served),
     });
-    // Of what is kept nowhere, there is no version in which it is kept.
+    // Objects that are not stored have no storage version.
     if served.store().is_some() {
         resource["storageVersionHash"] = storage_version_hash(served).into();
     }

@@ -158,7 +158,7 @@ impl Check {
         self.add(Outcome::Unknown, message, Some(remedy.into()));
     }
 
-    /// Returns the findings. If there are none, returns one with the outcome `Ok` and this message.
+    /// Returns the findings. Without findings, returns one with the outcome `Ok` and this message.
     pub(super) fn done(mut self, well: impl Into<String>) -> Vec<Finding> {
         if self.findings.is_empty() {
             self.add(Outcome::Ok, well.into(), None);

@@ -21,8 +21,8 @@ pub(super) async fn namespace(installation: &Installation) -> Option<String> {
     None
 }
 
-/// Finds APIServices that refer to another namespace than the one that is examined. Returns no findings if there are
-/// none.
+/// Finds APIServices that refer to another namespace than the one that is examined. Without such APIServices,
+/// returns no findings.
 pub(super) async fn elsewhere(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("api-service");
     let Installation { namespace, service, name: server, .. } = installation;

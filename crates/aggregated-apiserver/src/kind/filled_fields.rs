@@ -74,10 +74,10 @@ impl FilledField {
 }
 
 /// The values that a client has sent for the fields that will be filled in.
-#[derive(Clone, Debug)]
-pub struct Said(Vec<(FilledField, Option<Value>)>);
+#[derive(Clone, Debug, Default)]
+pub struct SentValues(Vec<(FilledField, Option<Value>)>);
 
-impl Said {
+impl SentValues {
     /// The values that this object has for the fields.
     pub fn of(filled: &[FilledField], tree: &Tree) -> Self {
         let is_named = find(tree, "/metadata/name").is_some();
@@ -92,14 +92,16 @@ impl Said {
         Self(filled.map(said).collect())
     }
 
-    /// Only the fields that are filled in after admission.
-    #[must_use]
-    pub fn behind_admission(self) -> Self {
-        Self(self.0.into_iter().filter(|(one, _)| !one.is_by_admission).collect())
+    /// Removes the values that are filled in after admission, so that admission plugins do not see them.
+    pub fn remove_filled_after_admission(self, tree: &mut Tree) {
+        let after = Self(self.0.into_iter().filter(|(one, _)| !one.is_by_admission).collect());
+        if let Cow::Owned(sent) = after.without_filled(tree) {
+            *tree = sent;
+        }
     }
 
     /// The object as it would be if nothing had been filled in since.
-    pub fn alone<'a>(&self, filled: &'a Tree) -> Cow<'a, Tree> {
+    pub fn without_filled<'a>(&self, filled: &'a Tree) -> Cow<'a, Tree> {
         if self.0.is_empty() {
             return Cow::Borrowed(filled);
         }
@@ -201,7 +203,7 @@ mod tests {
         ];
         let check = |given: Value, filled: Value, expected: Value| {
             let (Value::Object(given), Value::Object(filled)) = (given, filled) else { return };
-            assert_eq!(json!(Said::of(&FILLED, &given).alone(&filled)), expected);
+            assert_eq!(json!(SentValues::of(&FILLED, &given).without_filled(&filled)), expected);
         };
         let filled = json!({
             "metadata": {"name": "x", "labels": {"a": "b", "uid": "1"}},
@@ -236,7 +238,7 @@ mod tests {
         dropped["spec"]["ports"][1] = json!({"port": 2});
         let given = json!({"metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}, {"port": 2, "node": 6}], "ip": "2"}});
         let (Value::Object(given), Value::Object(dropped)) = (given, dropped) else { return };
-        let alone = json!(Said::of(&FILLED, &given).alone(&dropped));
+        let alone = json!(SentValues::of(&FILLED, &given).without_filled(&dropped));
         assert_eq!(alone["spec"]["ports"], json!([{"port": 1}, {"port": 2, "node": 6}]));
         assert_eq!((&alone["spec"]["ip"], alone["spec"].get("taints")), (&json!("1"), None));
     }

@@ -6,11 +6,9 @@ mod duplicate_keys;
 mod list_parameters;
 mod parameters;
 mod patch;
-mod redact;
 mod write_parameters;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http::header::USER_AGENT;
@@ -19,111 +17,34 @@ use http::request::Parts;
 use super::route::Target;
 use crate::codec::YamlParsers;
 use crate::error::ApiError;
-use crate::kind::SubresourceHandler;
 use crate::object::Key;
-use crate::object::selector::Selector;
 use crate::quota::Account;
 use crate::record::RequestObject;
 use crate::schema::Types;
 use crate::served_kind::Backing;
-use crate::user::User;
-use crate::verb::{
-    Action, DeleteOptions, Freshness, GetOptions, ListOptions, Subresource, Verb, WatchOptions,
-};
-use crate::watch_cache::Scope;
+use crate::verb::{Action, DeleteOptions, Operation, Read, Subresource, Verb, Write};
 use crate::write::{Change, ManagedFields, Part, Submitted, WriteOptions, manager_of_user_agent};
 use body::BodyFormat;
 use parameters::Parameters;
 use patch::PatchType;
-pub(super) use redact::Redacted;
 
-/// The operation that a request asks for.
-#[derive(Debug)]
-pub(super) enum Operation {
-    /// Reads one object.
-    Get(Key, GetOptions),
-    /// Reads the objects of a scope.
-    List(Scope, ListOptions),
-    /// Watches the changes of a scope. The duration is `None` if the server chooses it.
-    Watch(Scope, WatchOptions, Option<Duration>),
-    /// Handles a review.
-    Review(Submitted, WriteOptions),
-    /// Creates a subresource that code handles.
-    CreateSubresource(Arc<SubresourceHandler>, Submitted, WriteOptions),
-    /// Creates, replaces or changes an object.
-    Write(Change<'static>, WriteOptions),
-    /// Deletes one object.
-    Delete(Key, DeleteOptions),
-    /// Deletes the objects of a scope that match a selector.
-    DeleteCollection(Scope, ListOptions, DeleteOptions),
-}
-
-impl Operation {
-    /// Whether the operation is a dry run: everything is checked, and nothing is stored.
-    pub(super) fn is_dry_run(&self) -> bool {
-        match self {
-            Self::Review(_, options)
-            | Self::CreateSubresource(.., options)
-            | Self::Write(_, options) => options.dry_run,
-            Self::Delete(_, options) | Self::DeleteCollection(.., options) => options.dry_run,
-            Self::Get(..) | Self::List(..) | Self::Watch(..) => false,
+/// The object, patch or options in the request, for the audit log; `None` if the body is empty.
+pub(super) fn request_object<'a>(
+    operation: &'a Operation,
+    body: &'a Bytes,
+) -> Option<RequestObject<'a>> {
+    let Operation::Write(write, _) = operation else { return None };
+    match write {
+        Write::Review(_, submitted)
+        | Write::CreateSubresource(_, submitted)
+        | Write::Change(Change::Create(submitted) | Change::Update(submitted)) => {
+            Some(RequestObject::Object(&submitted.tree))
         }
-    }
-
-    /// Whether the operation is a read.
-    pub(super) fn is_read(&self) -> bool {
-        matches!(self, Self::Get(..) | Self::List(..) | Self::Watch(..))
-    }
-
-    /// The freshness that the cache must have before the operation starts. A watch waits after it has started.
-    pub(super) fn freshness(&self) -> Freshness {
-        match self {
-            Self::Get(_, options) => options.freshness,
-            Self::List(_, options) => options.moment.freshness(),
-            _ => Freshness::Any,
+        Write::Change(Change::Patch(_) | Change::Apply(_)) => Some(RequestObject::Patch(body)),
+        Write::Delete(..) | Write::DeleteCollection(..) if !body.is_empty() => {
+            Some(RequestObject::DeleteOptions(body))
         }
-    }
-
-    /// The object, patch or options in the request, for the audit log; `None` if the body is empty.
-    pub(super) fn brings<'a>(&'a self, body: &'a Bytes) -> Option<RequestObject<'a>> {
-        match self {
-            Self::Review(submitted, _)
-            | Self::CreateSubresource(_, submitted, _)
-            | Self::Write(Change::Create(submitted) | Change::Update(submitted), _) => {
-                Some(RequestObject::Object(&submitted.tree))
-            }
-            Self::Write(Change::Patch(_) | Change::Apply(_), _) => Some(RequestObject::Patch(body)),
-            Self::Delete(..) | Self::DeleteCollection(..) if !body.is_empty() => {
-                Some(RequestObject::DeleteOptions(body))
-            }
-            _ => None,
-        }
-    }
-
-    /// Sets the user of a read, because the kind may hide objects from this user. Writes have their user already.
-    pub(super) fn show_to(&mut self, user: &Arc<User>) {
-        let viewer = match self {
-            Self::Get(_, options) => &mut options.viewer,
-            Self::List(_, options) | Self::DeleteCollection(_, options, _) => {
-                &mut options.selection.viewer
-            }
-            Self::Watch(_, options, _) => &mut options.selection.viewer,
-            Self::Review(..) | Self::CreateSubresource(..) | Self::Write(..) | Self::Delete(..) => {
-                return;
-            }
-        };
-        *viewer = Some(Arc::clone(user));
-    }
-
-    /// The selector of a list, a watch or a deletion of a collection.
-    pub(super) fn selector(&self) -> Option<&Selector> {
-        match self {
-            Self::List(_, options) | Self::DeleteCollection(_, options, _) => {
-                Some(&options.selection.selector)
-            }
-            Self::Watch(_, options, _) => Some(&options.selection.selector),
-            _ => None,
-        }
+        _ => None,
     }
 }
 
@@ -188,30 +109,31 @@ pub(super) async fn decode(
     let parameters = Parameters::parse(head.uri.query().unwrap_or_default());
     let key = || key(target);
     match target.verb {
-        Verb::Get => Ok(Operation::Get(key()?, parameters.get_options()?)),
+        Verb::Get => Ok(Operation::Read(Read::Get(key()?, parameters.get_options()?))),
         Verb::List => {
             let (scope, options) = parameters.list(target)?;
-            Ok(Operation::List(scope, options))
+            Ok(Operation::Read(Read::List(scope, options)))
         }
         Verb::Watch => {
             let (scope, options, lasts) = parameters.watch(target)?;
-            Ok(Operation::Watch(scope, options, lasts))
+            Ok(Operation::Read(Read::Watch(scope, options, lasts)))
         }
         Verb::Create => {
             let (options, submitted) =
                 object(&parameters, target, head, body, (account, yaml)).await?;
-            Ok(match (&target.served.backing, &target.subresource) {
+            let write = match (&target.served.backing, &target.subresource) {
                 (_, Some(Subresource { action: Action::Handler(handler), .. })) => {
-                    Operation::CreateSubresource(Arc::clone(handler), submitted, options)
+                    Write::CreateSubresource(Arc::clone(handler), submitted)
                 }
-                (Backing::Reviewed(_), _) => Operation::Review(submitted, options),
-                _ => Operation::Write(Change::Create(submitted), options),
-            })
+                (Backing::Reviewed(review), _) => Write::Review(Arc::clone(review), submitted),
+                _ => Write::Change(Change::Create(submitted)),
+            };
+            Ok(Operation::Write(write, options))
         }
         Verb::Update => {
             let (options, submitted) =
                 object(&parameters, target, head, body, (account, yaml)).await?;
-            Ok(Operation::Write(Change::Update(submitted), options))
+            Ok(Operation::Write(Write::Change(Change::Update(submitted)), options))
         }
         Verb::Patch => {
             let Some(patch_type) = patch::named(&head.headers) else {
@@ -220,21 +142,21 @@ pub(super) async fn decode(
             if patch_type == PatchType::Apply {
                 let (options, force) = parameters.apply_options()?;
                 let submitted = patch::read_applied(body, force, (account, yaml)).await;
-                return Ok(Operation::Write(Change::Apply(submitted), options));
+                return Ok(Operation::Write(Write::Change(Change::Apply(submitted)), options));
             }
             let options = with_manager(parameters.patch_options()?, head);
             let (schema, validation) = (&target.version.schema, options.field_validation);
             let patch = patch::read(patch_type, schema, body, validation, account);
-            Ok(Operation::Write(Change::Patch(patch), options))
+            Ok(Operation::Write(Write::Change(Change::Patch(patch)), options))
         }
         Verb::Delete => {
             let options = delete_options(&parameters, head, body, (account, yaml)).await?;
-            Ok(Operation::Delete(key()?, options))
+            Ok(Operation::delete(key()?, options))
         }
         Verb::DeleteCollection => {
             let (scope, list_options) = parameters.list(target)?;
             let options = delete_options(&parameters, head, body, (account, yaml)).await?;
-            Ok(Operation::DeleteCollection(scope, list_options, options))
+            Ok(Operation::delete_collection(scope, list_options, options))
         }
     }
 }

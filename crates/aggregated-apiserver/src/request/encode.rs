@@ -2,52 +2,40 @@
 
 mod bookmark;
 mod deadline_stream;
+mod event;
 mod gzip;
 mod indent;
 mod json;
 mod partial_metadata;
 mod protobuf;
+mod response;
 mod shared_forms;
 pub(super) mod stream;
 mod table;
+mod warnings;
 mod yaml;
 
-use axum::body::Body;
-use bytes::Bytes;
-use http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, HeaderName, HeaderValue, IF_NONE_MATCH, VARY,
+pub(super) use self::response::{
+    document, keep_for_a_year, metrics, not_acceptable, respond, say_waited, started, watching,
 };
-use http::request::Parts;
+pub(super) use self::shared_forms::{SharedForms, limit as shared_forms_limit};
+pub(super) use self::warnings::warn;
+
+use axum::body::Body;
 use http::{Response, StatusCode};
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use self::gzip::Gzip;
-use self::indent::Indenter;
-use self::shared_forms::EventForm;
-pub(super) use self::shared_forms::{SharedForms, limit as shared_forms_limit};
-use super::negotiate::{Form, Format, Media, Presentation};
-use crate::codec;
-use crate::document::Document;
+use self::response::respond_typed;
+use super::negotiate::{Form, Format};
 use crate::error::{ApiError, Details};
 use crate::kind::{Kind, Version};
 use crate::object::{Tree, to_json};
 use crate::schema::Types;
 use crate::storage::{Revision, Versioned};
-use crate::verb::{Deleted, Event, ListPage, ObjectEvent};
-use crate::watch_cache::WatchCacheEvent;
-
-const WARNING: HeaderName = HeaderName::from_static("warning");
-const TIMING: HeaderName = HeaderName::from_static("server-timing");
-/// The maximum total length of the warnings of a response, in bytes. If they are longer, each warning is cut to
-/// `WARNING_LIMIT`. Same as in kube-apiserver.
-const WARNINGS_LIMIT: usize = 4_096;
-const WARNING_LIMIT: usize = 256;
+use crate::verb::{Deleted, ListPage};
 
 /// The metadata of one page of a list.
 pub(super) struct Page {
@@ -241,99 +229,6 @@ impl Encoder {
         }
     }
 
-    /// Encodes one event of a watch. `first` means that it is the first event of the watch. A change is encoded once
-    /// for all watches with the same format.
-    ///
-    /// # Errors
-    /// 500 if the object cannot be converted to the requested version.
-    pub(super) fn event(&self, event: &Event, first: bool) -> Result<Bytes, ApiError> {
-        if self.format.presentation.media == Media::Protobuf {
-            return self.event_in_protobuf(event, first);
-        }
-        let event = match event {
-            Event::Object(event) => event,
-            Event::Bookmark(bookmark) => {
-                let mut out = b"{\"type\":\"BOOKMARK\",\"object\":".to_vec();
-                bookmark::write(self, *bookmark, first, &mut out);
-                out.extend_from_slice(b"}\n");
-                return Ok(out.into());
-            }
-        };
-        if let Some(change) = self.shared(event) {
-            return Ok(change.frame(event.event_type as usize, || {
-                let mut out = start_event(event);
-                json::write(&event.versioned, &mut out);
-                end_event(out).into()
-            }));
-        }
-        self.shared_with_same_form(event, first, || {
-            let mut out = start_event(event);
-            self.write_object(&event.versioned, first, &mut out)?;
-            Ok(end_event(out))
-        })
-    }
-
-    /// Returns the bytes of an event in the requested format, and encodes the event if no other watch has done so.
-    /// Initial events are not shared, because they do not come from a change.
-    fn shared_with_same_form(
-        &self,
-        event: &ObjectEvent,
-        first: bool,
-        make: impl FnOnce() -> Result<Vec<u8>, ApiError>,
-    ) -> Result<Bytes, ApiError> {
-        let Some(change) = &event.change else { return make().map(Bytes::from) };
-        let is_table = matches!(self.format.form, Form::Table(_));
-        let form = EventForm {
-            change,
-            event_type: event.event_type,
-            version: &self.version,
-            format: self.format,
-            columns: is_table && first,
-            second: if is_table { self.now.as_second() } else { 0 },
-        };
-        self.forms.get_or_make(form, make)
-    }
-
-    /// Returns the change of an event, if the watch sends whole objects as stored. The bytes are then stored with the
-    /// change.
-    fn shared<'a>(&self, event: &'a ObjectEvent) -> Option<&'a WatchCacheEvent> {
-        let is_as_kept = self.format.form == Form::Object
-            && self.kind.is_shown_as_kept(&event.versioned.object, &self.version);
-        event.change.as_deref().filter(|_| is_as_kept)
-    }
-
-    fn event_in_protobuf(&self, event: &Event, first: bool) -> Result<Bytes, ApiError> {
-        let mut json = Vec::new();
-        let event = match event {
-            Event::Object(event) => event,
-            Event::Bookmark(bookmark) => {
-                bookmark::write(self, *bookmark, first, &mut json);
-                return Ok(protobuf::event(self, "BOOKMARK", &json).into());
-            }
-        };
-        let name = event.event_type.name();
-        if let Some(change) = self.shared(event) {
-            return Ok(change.message(event.event_type as usize, || {
-                json::write(&event.versioned, &mut json);
-                protobuf::event(self, name, &json).into()
-            }));
-        }
-        self.shared_with_same_form(event, first, || {
-            self.write_object(&event.versioned, first, &mut json)?;
-            Ok(protobuf::event(self, name, &json))
-        })
-    }
-
-    /// Returns the event with the error that ends a watch.
-    pub(super) fn error_event(&self, error: &ApiError) -> Bytes {
-        if self.format.presentation.media == Media::Protobuf {
-            let status = serde_json::to_vec(&error.to_status()).unwrap_or_default();
-            return protobuf::event(self, "ERROR", &status).into();
-        }
-        let status = serde_json::to_string(&error.to_status()).unwrap_or_default();
-        format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
-    }
-
     /// Returns the response to a deletion: the object if finalizers or dependents delay its deletion, otherwise a
     /// Status. The Status has no `code`, and clients wait for its `uid`.
     ///
@@ -372,19 +267,6 @@ impl Encoder {
     }
 }
 
-fn start_event(event: &ObjectEvent) -> Vec<u8> {
-    let mut out = Vec::with_capacity(event.versioned.object.size() + 128);
-    out.extend_from_slice(b"{\"type\":\"");
-    out.extend_from_slice(event.event_type.name().as_bytes());
-    out.extend_from_slice(b"\",\"object\":");
-    out
-}
-
-fn end_event(mut out: Vec<u8>) -> Vec<u8> {
-    out.extend_from_slice(b"}\n");
-    out
-}
-
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeletionStatus {
@@ -393,206 +275,4 @@ struct DeletionStatus {
     metadata: Tree,
     status: &'static str,
     details: Details,
-}
-
-/// Returns a whole response in the requested encoding, from a body in JSON.
-pub(super) fn respond(
-    status: StatusCode,
-    presentation: Presentation,
-    json: Vec<u8>,
-) -> Response<Body> {
-    respond_typed(status, presentation, json, Types::meta())
-}
-
-/// Returns a whole response in the requested encoding, from a body in JSON. Its message type is one of `types`.
-fn respond_typed(
-    status: StatusCode,
-    mut presentation: Presentation,
-    json: Vec<u8>,
-    types: &Types,
-) -> Response<Body> {
-    let mut protobuf = None;
-    if presentation.media == Media::Protobuf {
-        let object: Tree = serde_json::from_slice(&json).unwrap_or_default();
-        protobuf = codec::to_protobuf(&object, types);
-        if protobuf.is_none() {
-            presentation.media = Media::Json;
-        }
-    }
-    let bytes = match presentation.media {
-        Media::Protobuf => protobuf.unwrap_or_default(),
-        Media::Json => {
-            let mut json = json;
-            json.push(b'\n');
-            json
-        }
-        Media::Indented => Indenter::default().indent(&json),
-        Media::Yaml => yaml::document(&json),
-    };
-    finished(status, presentation, bytes)
-}
-
-/// Returns a whole response, compressed if it is large and the client accepts that.
-fn finished(status: StatusCode, presentation: Presentation, bytes: Vec<u8>) -> Response<Body> {
-    let mut bytes = bytes;
-    let is_compressed = presentation.gzip && bytes.len() > gzip::THRESHOLD;
-    if is_compressed {
-        let mut gzip = Gzip::new();
-        bytes = gzip.compress(&bytes);
-        bytes.extend(gzip.finish());
-    }
-    let mut response = started(status, presentation.media, Body::from(bytes));
-    if is_compressed {
-        gzip::announce(response.headers_mut());
-    }
-    response
-}
-
-/// Returns a response with this body, which may be generated while it is sent.
-pub(super) fn started(status: StatusCode, media: Media, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static(media.content_type());
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
-}
-
-/// Returns the response to a watch. Its events are generated while it is sent.
-pub(super) fn watching(format: &Format, events: Body) -> Response<Body> {
-    let mut response = started(StatusCode::OK, format.presentation.media, events);
-    if format.presentation.media == Media::Protobuf {
-        let content_type = "application/vnd.kubernetes.protobuf;stream=watch";
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    }
-    response
-}
-
-/// Returns metrics in the text format of Prometheus.
-pub(super) fn metrics(text: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
-    let content_type = "text/plain; version=0.0.4; charset=utf-8";
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
-}
-
-/// Adds warnings in front of the existing warnings of a response.
-pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    let headers = response.headers_mut();
-    let others: Vec<HeaderValue> = headers.get_all(WARNING).iter().cloned().collect();
-    headers.remove(WARNING);
-    for header in warning_headers(warnings).into_iter().chain(others) {
-        headers.append(WARNING, header);
-    }
-}
-
-/// Adds a `Server-Timing` header (W3C) with the time that the request waited in the queue, if it waited.
-pub(super) fn say_waited(response: &mut Response<Body>, waited: Duration) {
-    if waited.is_zero() {
-        return;
-    }
-    let said = format!("queue;dur={}", waited.as_millis());
-    response.headers_mut().extend(HeaderValue::from_str(&said).ok().map(|said| (TIMING, said)));
-}
-
-/// Adds an `Expires` header one year from now, for caches that need a date.
-pub(super) fn keep_for_a_year(response: &mut Response<Body>, now: Timestamp) {
-    let until = now.to_zoned(TimeZone::UTC).saturating_add(365.days());
-    let until = until.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string();
-    response.headers_mut().extend(HeaderValue::from_str(&until).ok().map(|until| (EXPIRES, until)));
-}
-
-/// Returns a 406 response without a body, same as kube-apiserver for OpenAPI documents.
-pub(super) fn not_acceptable() -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
-    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
-    response
-}
-
-/// Returns a document that is generated from the kinds, or `304` if the client has the current one.
-pub(super) fn document(
-    head: &Parts,
-    document: &Document,
-    presentation: Presentation,
-) -> Response<Body> {
-    // RFC 9110, section 13.1.2: a list of entity tags, weak or strong, or `*`.
-    let known = head.headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let mut known = known.flat_map(|value| value.split(',').map(str::trim));
-    let fresh = document.etag.as_ref().is_some_and(|etag| {
-        known.any(|known| known == "*" || known.trim_start_matches("W/").as_bytes() == etag)
-    });
-    let mut response = if fresh {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        response
-    } else if presentation.media == Media::Json {
-        started(StatusCode::OK, Media::Json, Body::from(document.body.clone()))
-    } else {
-        respond(StatusCode::OK, presentation, document.body.trim_ascii_end().to_vec())
-    };
-    let headers = response.headers_mut();
-    let parameters = document.content_type.find(';').map(|at| &document.content_type[at..]);
-    let content_type = match (presentation.media, parameters) {
-        (Media::Yaml, parameters) => {
-            let yaml = presentation.media.content_type().to_owned();
-            HeaderValue::from_str(&(yaml + parameters.unwrap_or_default())).ok()
-        }
-        _ => Some(HeaderValue::from_static(document.content_type)),
-    };
-    if let Some(content_type) = content_type {
-        headers.insert(CONTENT_TYPE, content_type);
-    }
-    if let Some(etag) = &document.etag {
-        headers.insert(ETAG, etag.clone());
-        headers.insert(VARY, HeaderValue::from_static("Accept"));
-    }
-    if let Some(cache_control) = document.cache_control {
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache_control));
-    }
-    response
-}
-
-/// Returns the headers `299 - "text"`, one for each distinct text, within the limits.
-fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
-    let mut seen: HashSet<&str> = HashSet::new();
-    let mut texts: Vec<&str> = Vec::new();
-    for warning in warnings {
-        let is_sent = !warning.chars().any(char::is_control);
-        if is_sent && seen.insert(warning) {
-            texts.push(warning);
-        }
-    }
-    let is_over = texts.iter().map(|text| text.len()).sum::<usize>() > WARNINGS_LIMIT;
-    let mut left = WARNINGS_LIMIT;
-    let mut headers = Vec::new();
-    for text in texts {
-        let mut end = if is_over { text.len().min(WARNING_LIMIT) } else { text.len() };
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let Some(rest) = left.checked_sub(end) else { break };
-        left = rest;
-        let escaped = text[..end].replace('\\', "\\\\").replace('"', "\\\"");
-        headers.extend(HeaderValue::from_bytes(format!("299 - \"{escaped}\"").as_bytes()));
-    }
-    headers
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn warnings_are_bounded() {
-        let warnings = |texts: &[&str]| {
-            let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
-            warning_headers(&texts)
-        };
-        let headers = warnings(&["unknown field \"a\"", "unknown field \"a\"", "b\nc", "é"]);
-        let expected: [&[u8]; 2] = [br#"299 - "unknown field \"a\"""#, "299 - \"é\"".as_bytes()];
-        assert_eq!(headers.iter().map(HeaderValue::as_bytes).collect::<Vec<_>>(), expected);
-        let many: Vec<String> = (0..1_000).map(|n| format!("{n}{}", "x".repeat(1_000))).collect();
-        let headers = warning_headers(&many);
-        assert_eq!(headers.len(), WARNINGS_LIMIT / WARNING_LIMIT);
-    }
 }

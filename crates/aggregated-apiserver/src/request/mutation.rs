@@ -5,39 +5,52 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use http::{Response, StatusCode};
 
-use super::answers::Answer;
-use super::decode::Operation;
-use super::encode::{self, Encoder, stream};
-use super::route::Target;
-use super::throttle::Permit;
+use super::Handler;
+use super::admitted::Admitted;
+use super::detached::Named;
+use super::respond::Responder;
 use super::write_context::WriteContext;
-use super::{Handler, deletion_warnings};
-use crate::admission::AuditAnnotations;
-use crate::conversion::known;
 use crate::error::ApiError;
-use crate::quota::{self, Account};
-use crate::served_kind::Backing;
-use crate::user::User;
-use crate::verb::{self, SubresourceResponse};
-use crate::write::{self, CriticalSection, Part};
+use crate::quota;
+use crate::record::{AUDIT_ID, Record};
+use crate::verb::{self, SubresourceResponse, Write};
+use crate::write::{self, CriticalSection, WriteOptions};
+
+impl Handler {
+    /// Executes a write, and encodes the response. The write may outlive its request.
+    pub(super) async fn write(
+        self: &Arc<Self>,
+        (write, options): (Write, WriteOptions),
+        mut request: Admitted<'_>,
+        record: &mut Record,
+    ) -> Result<Response<Body>, ApiError> {
+        let responder = request.responder(self);
+        let Admitted { caller, target, head, account, sent, is_costly, .. } = request;
+        let section = match caller.user.is_master() {
+            true => CriticalSection::limited(self.commits_of_masters.clone()),
+            false => CriticalSection::default(),
+        };
+        let named = Named {
+            verb: target.verb,
+            kind: Arc::clone(&target.served.kind),
+            audit_id: head.headers.get(AUDIT_ID).cloned(),
+            aftermath: record.aftermath(),
+        };
+        let (handler, user) = (Arc::clone(self), Arc::clone(caller.user));
+        let (memory, audit) = ((account, section.clone()), record.audit_annotations());
+        let context = WriteContext::new((handler, user), target, options, memory, audit);
+        let mutation = Mutation { context, write, responder, sent };
+        self.detached.run(section, named, is_costly, mutation.execute()).await
+    }
+}
 
 /// A mutating request that is decoded and ready to be executed.
-pub(super) struct Mutation {
-    pub handler: Arc<Handler>,
-    pub user: Arc<User>,
-    pub answer: Answer,
-    pub target: Target,
-    pub operation: Operation,
-    pub encoder: Encoder,
-    /// The slot among the requests in flight.
-    pub permit: Permit,
-    /// The memory of the objects.
-    pub account: Account,
+struct Mutation {
+    context: WriteContext,
+    write: Write,
+    responder: Responder,
     /// The body of the request, and its memory.
-    pub sent: (Bytes, Option<quota::Permit>),
-    pub section: CriticalSection,
-    /// The audit event of the request, if it has one.
-    pub audit: Option<Arc<dyn AuditAnnotations>>,
+    sent: (Bytes, Option<quota::Permit>),
 }
 
 impl Mutation {
@@ -45,92 +58,43 @@ impl Mutation {
     ///
     /// # Errors
     /// The reason for which the operation is rejected.
-    pub(super) async fn execute(self) -> Result<Response<Body>, ApiError> {
-        let Self {
-            handler,
-            user,
-            answer,
-            target,
-            operation,
-            encoder,
-            permit,
-            account,
-            sent: _sent,
-            section,
-            audit,
-        } = self;
-        let served = target.served.clone();
-        let within = handler.request_timeout;
-        let reader = {
-            let (user, account) = (Arc::clone(&user), account.clone());
-            || stream::Reader { answer: answer.clone(), user, account, within }
-        };
-        let context = |options| {
-            let (handler, user) = (Arc::clone(&handler), Arc::clone(&user));
-            WriteContext::new((handler, user), target, options, (account.clone(), section), audit)
-        };
-        match operation {
-            Operation::Review(submitted, options) => {
-                let Backing::Reviewed(review) = &served.backing else {
-                    return Err(ApiError::internal("what is no review is answered"));
-                };
-                let context = context(options);
-                let attributes = context.attributes();
-                let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
-                Ok(encoder.review(&answer, &warnings))
+    async fn execute(self) -> Result<Response<Body>, ApiError> {
+        let Self { context, write, mut responder, sent: _sent } = self;
+        let attributes = context.attributes();
+        match write {
+            Write::Review(review, submitted) => {
+                let (answer, warnings) = verb::review(&attributes, &review, submitted).await?;
+                Ok(responder.encoder.review(&answer, &warnings))
             }
-            Operation::CreateSubresource(code, submitted, options) => {
-                let context = context(options);
-                let mut warnings = Vec::new();
-                let attributes = context.attributes();
-                let response =
-                    verb::create_subresource(&attributes, &code, submitted, &mut warnings).await;
-                match response.map_err(|error| error.with_warnings(warnings.clone()))? {
-                    SubresourceResponse::Object(answer) => Ok(encoder.review(&answer, &warnings)),
-                    SubresourceResponse::Success => Ok(encoder.success(&warnings)),
-                }
+            Write::CreateSubresource(handler, submitted) => {
+                let (response, warnings) =
+                    verb::create_subresource(&attributes, &handler, submitted).await?;
+                Ok(match response {
+                    SubresourceResponse::Object(answer) => {
+                        responder.encoder.review(&answer, &warnings)
+                    }
+                    SubresourceResponse::Success => responder.encoder.success(&warnings),
+                })
             }
-            Operation::Write(change, options) => {
-                let is_kept = !options.dry_run;
-                let context = context(options);
-                let attributes = context.attributes();
+            Write::Change(change) => {
                 let written = write::write(&attributes, change).await?;
-                if is_kept && !written.is_created && attributes.part == Part::Main {
-                    let name = written.versioned.object.key().name();
-                    handler.update_follower.await_followed(&served.kind, name, permit).await;
-                } else {
-                    // A response that waits for memory does not occupy a slot.
-                    drop(permit);
+                // A response that waits for memory does not occupy a slot.
+                let permit = std::mem::take(&mut responder.permit);
+                match written.is_created {
+                    true => drop(permit),
+                    false => context.followed(&written.versioned, permit).await,
                 }
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
-                let _room = answer.room_for(&user, &written.versioned).await?;
-                let encode = || encoder.object(&written.versioned, status, &written.warnings);
-                known(encoder.kind(), &account, encode).await?
+                responder.object(&written.versioned, status, &written.warnings).await
             }
-            Operation::Delete(key, options) => {
-                let context = context(WriteContext::deletes(options.dry_run));
-                let attributes = context.attributes();
-                let mut warnings = deletion_warnings(&served.kind, &options);
-                let deleted = verb::delete(&attributes, &key, &options, &mut warnings).await;
-                let deleted = deleted.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let encode = || encoder.deleted(&deleted, options.answers_accepted);
-                let mut response = known(encoder.kind(), &account, encode).await??;
-                encode::warn(&mut response, &warnings);
-                Ok(response)
+            Write::Delete(key, options) => {
+                let (deleted, warnings) = verb::delete(&attributes, &key, &options).await?;
+                responder.deleted(&deleted, options.answers_accepted, &warnings).await
             }
-            Operation::DeleteCollection(scope, options, how) => {
-                let context = context(WriteContext::deletes(how.dry_run));
-                let attributes = context.attributes();
-                let mut warnings = deletion_warnings(&served.kind, &how);
-                let listed =
-                    verb::delete_collection(&attributes, scope, options, &how, &mut warnings).await;
-                let listed = listed.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let mut response = stream::list(encoder, listed, permit, reader()).await?;
-                encode::warn(&mut response, &warnings);
-                Ok(response)
-            }
-            Operation::Get(..) | Operation::List(..) | Operation::Watch(..) => {
-                Err(ApiError::internal("a read is carried out as a write"))
+            Write::DeleteCollection(scope, options, how) => {
+                let (listed, warnings) =
+                    verb::delete_collection(&attributes, scope, options, &how).await?;
+                responder.list(listed, &warnings).await
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::conversion::{self, ConversionWebhooks};
 use crate::discovery::Discovery;
 use crate::openapi::OpenApi;
 use crate::record::{CallTimes, ConvertedCalls, EndedCalls, KeptKind, Observed, SourceInView};
-use crate::served_kind::{Backing, ServedKind, ServedKinds};
+use crate::served_kind::{Backing, ServedKinds};
 use crate::watch_cache::SourceState;
 
 /// The kinds that are served at one time, with their discovery and OpenAPI documents.
@@ -54,8 +54,10 @@ pub fn observed(
             window_age: extent.window_age,
         }
     });
-    let mut stores = served.kinds.iter().filter_map(ServedKind::store);
-    let store = stores.next().map(|(store, _)| store);
+    let store = served.kinds.iter().find_map(|one| match &one.backing {
+        Backing::Stored(store) => Some(store),
+        _ => None,
+    });
     Observed {
         inflight,
         sources: served.sources().iter().filter_map(in_view).collect(),

@@ -8,15 +8,18 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::route::Target;
-use super::{Handler, Served, authorize};
+use super::served::Served;
+use super::throttle::Permit;
+use super::{Handler, authorize};
 use crate::admission::AuditAnnotations;
 use crate::cluster;
 use crate::error::ApiError;
 use crate::quota::Account;
+use crate::storage::Versioned;
 use crate::user::User;
 use crate::verb::Verb;
 use crate::write::{
-    Attributes, CreateAuthorizer, CriticalSection, Environment, Origin, WriteOptions,
+    Attributes, CreateAuthorizer, CriticalSection, Environment, Origin, Part, WriteOptions,
 };
 
 /// The context of a write of a request.
@@ -45,9 +48,13 @@ impl WriteContext {
         Self { handler, user, target, options, account, section, audit, now, served }
     }
 
-    /// The options of a write that deletes.
-    pub(super) fn deletes(dry_run: bool) -> WriteOptions {
-        WriteOptions { dry_run, ..WriteOptions::default() }
+    /// Returns when the callback for an updated object has finished, if there is one, and releases the slot of the
+    /// update.
+    pub(super) async fn followed(&self, updated: &Versioned, permit: Permit) {
+        if !self.options.dry_run && self.target.part() == Part::Main {
+            let (kind, name) = (&self.target.served.kind, updated.object.key().name());
+            self.handler.update_follower.await_followed(kind, name, permit).await;
+        }
     }
 
     /// The attributes of the write.

@@ -314,7 +314,7 @@ impl Args {
             _ if !self.etcd.etcd_servers.is_empty() => "--etcd-servers",
             _ => return Ok(()),
         };
-        let why = "cannot be used: this program keeps objects in a store of its own";
+        let why = "cannot be used, because this program has its own store; remove the flag";
         Err(StartError::Flag { flag, why })
     }
 
@@ -361,7 +361,8 @@ fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }
-    let parsed: jiff::SignedDuration = text.parse().map_err(|_| "is no duration".to_owned())?;
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| "must be a duration, such as 30s or 1m".to_owned())?;
     Duration::try_from(parsed).map_err(|_| "must not be negative".to_owned())
 }
 
@@ -370,7 +371,7 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
     const LONGEST: Duration = Duration::from_secs(60 * 60);
     let duration = duration(text)?;
     if duration.is_zero() || duration > LONGEST {
-        return Err("must be more than 0 and an hour at most".to_owned());
+        return Err("must be more than 0s and at most 1h".to_owned());
     }
     Ok(duration)
 }

@@ -1,37 +1,35 @@
 //! Turns registered kinds into served kinds, with a handler and background tasks.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::initial_objects::{Beginning, begin, begin_later, copy};
 use super::memory::Bounds;
-use super::object_copy::{Copied, CopiedObjects};
+use super::object_copy::Copied;
+use super::parsed_kinds::{computed_from, fault};
 use super::runtime_kinds::{RuntimeKinds, Shared};
-use super::stored_definition::check_stored;
 use crate::admission::{
     AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
 };
+use crate::backend::{self, BackendStore, ErasedBackend, MetadataStore};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Namespaces, ResourceQuotas, Sources};
 use crate::conversion::ConversionWebhooks;
-use crate::definition::{Backend, Kinds, LookupRights};
-use crate::error::{Reason, StartError};
-use crate::kind::{Kind, PatternCache, ProtectedFields, QuotaUsage, ShownObjects};
-use crate::object::{Object, Shape, Tree};
+use crate::definition::{Backend, Kinds};
+use crate::error::StartError;
+use crate::kind::{Kind, PatternCache, QuotaUsage, ShownObjects};
 use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{
-    Backing, CommitGate, ComputedFrom, CreateGate, ServedKind, ServedKinds, SourceResource,
+    Backing, CommitGate, CreateGate, ServedKind, ServedKinds, VirtualBacking,
 };
-use crate::storage::{
-    Collection, Commit, Failure, MemoryStore, NamespaceLimit, Precondition, RevisionSequencer,
-    Store, Versioned,
-};
-use crate::watch_cache::{Scope, WatchCache, WindowBudget};
-use crate::write::{self, ManagedFields};
+use crate::storage::{Collection, Failure, MemoryStore, NamespaceLimit, RevisionSequencer, Store};
+use crate::watch_cache::{WatchCache, WindowBudget};
+use crate::write::ManagedFields;
 
 /// Served kinds with their handler and their background tasks. Dropping this value ends the tasks.
 pub(super) struct Assembled {
@@ -50,9 +48,6 @@ impl Drop for Assembled {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
-
-/// The time between two attempts to store the initial objects.
-const BEGIN_AGAIN: Duration = Duration::from_secs(5);
 
 /// The plural of ResourceQuotas, for a server that stores them itself.
 const RESOURCE_QUOTAS: &str = "resourcequotas";
@@ -79,105 +74,6 @@ pub(super) struct Limits {
     pub patterns: PatternCache,
     /// The memory limits.
     pub bounds: Bounds,
-}
-
-/// Parses all definitions and checks them for conflicts with each other.
-pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
-    let mut parsed: Vec<Arc<Kind>> = Vec::new();
-    let mut taken: HashMap<(String, String), String> = HashMap::new();
-    for registered in kinds.iter() {
-        let (definition, cells) = (&registered.definition, registered.cells.clone());
-        let kind = match &registered.types {
-            Some(types) => Kind::parse_built_in(definition, cells, types)?,
-            None => Kind::parse(definition, cells)?,
-        };
-        if kind.versions.is_empty() {
-            return Err(fault(&kind, "spec.versions", "no version is served"));
-        }
-        if !registered.faults.is_empty() {
-            let faults = registered.faults.clone();
-            return Err(StartError::Kind { kind: kind.qualified(), faults });
-        }
-        let kind = kind
-            .with_rules(registered.rules.clone())
-            .with_conversion(registered.conversion.clone())
-            .with_strategy(registered.strategy.clone())
-            .with_subresources(registered.subresources.clone())
-            .with_view(registered.view.clone())
-            .with_visibility(registered.visibility.clone());
-        let names = &kind.names;
-        let own = [
-            ("spec.names.plural", &names.plural),
-            ("spec.names.kind", &names.kind),
-            ("spec.names.listKind", &names.list_kind),
-        ];
-        for (field, name) in own {
-            let other =
-                taken.insert((kind.group.clone(), format!("{field}={name}")), kind.qualified());
-            if let Some(other) = other {
-                return Err(fault(&kind, field, &format!("{name:?} is taken by {other}")));
-            }
-        }
-        if let Some(other) = kind.version_without_rules() {
-            let why = format!(
-                "rules look at objects of one version, and {other} is served too: who writes that would not be held to them"
-            );
-            return Err(fault(&kind, "spec.versions", &why));
-        }
-        let shown = kind.view.as_ref().and_then(|view| {
-            parsed.iter().find(|kind| kind.group == view.group && kind.names.plural == view.plural)
-        });
-        if let Some(shown) = shown.filter(|shown| shown.hides()) {
-            let why = format!(
-                "is a view of {}, of which each user sees only some objects: it would show all of them",
-                shown.qualified()
-            );
-            return Err(fault(&kind, "spec.names", &why));
-        }
-        match &registered.backend {
-            Backend::Stored { .. } => {
-                check_stored(&kind, &registered.definition, kinds.is_partial_allowed())?;
-            }
-            Backend::Computed { sources, rights, .. } => {
-                let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();
-                if let Some(SourceResource { resource, .. }) = sources.iter().find(differs) {
-                    let why = format!("must be the scope of {resource}, which it is computed from");
-                    return Err(fault(&kind, "spec.scope", &why));
-                }
-                computed_from(&kind, sources, rights)?;
-            }
-            Backend::Reviewed(_) => {}
-        }
-        parsed.push(Arc::new(kind));
-    }
-    Ok(parsed)
-}
-
-/// The sources of a computed kind, and the permissions that its readers need.
-fn computed_from(
-    kind: &Kind,
-    sources: &[SourceResource],
-    rights: &LookupRights,
-) -> Result<ComputedFrom, StartError> {
-    let LookupRights { demanded, protected, shown, faults } = rights;
-    let mut faults = faults.clone();
-    let by_right: Vec<_> = protected.iter().map(|right| right.fields.clone()).collect();
-    let fields = ProtectedFields::parse(kind, &by_right);
-    let fields = fields.map_err(|more| faults.extend(more)).unwrap_or_default();
-    faults.extend(ProtectedFields::faults_of_shown(kind, shown));
-    if !faults.is_empty() {
-        return Err(StartError::Kind { kind: kind.qualified(), faults });
-    }
-    Ok(ComputedFrom {
-        sources: sources.to_vec(),
-        demanded: demanded.clone(),
-        protected: protected.clone(),
-        fields: Arc::new(fields),
-    })
-}
-
-pub(super) fn fault(kind: &Kind, field: &str, message: &str) -> StartError {
-    StartError::Kind { kind: kind.qualified(), faults: vec![format!("{field}: {message}")] }
 }
 
 impl Assembled {
@@ -224,7 +120,9 @@ impl Assembled {
                 None => {
                     let sequencer = match &registered.backend {
                         Backend::Stored { .. } => store.sequencer(),
-                        Backend::Computed { .. } | Backend::Reviewed(_) => Arc::clone(&of_process),
+                        Backend::Virtual(_) | Backend::Computed { .. } | Backend::Reviewed(_) => {
+                            Arc::clone(&of_process)
+                        }
                     };
                     WatchCache::sharing(sequencer, bounds.window, &windows)
                 }
@@ -232,6 +130,16 @@ impl Assembled {
             let is_view = of_view.is_some();
             let backing = match &registered.backend {
                 Backend::Stored { .. } => Backing::Stored(store.clone()),
+                Backend::Virtual(backend) => {
+                    let of_process = Arc::clone(&of_process);
+                    let limit = bounds.of_backend();
+                    let opened = open_backend(&kind, backend, (of_process, limit), &store).await?;
+                    let collection = Collection::new(&kind.collection());
+                    let followed = opened.follow(&collection, cache.clone()).await;
+                    followed.map_err(|error| fault(&kind, "storage", &error.to_string()))?;
+                    runs.push(backend::run(Arc::clone(&opened), Arc::clone(&cache)).boxed());
+                    Backing::Virtual(VirtualBacking::new(opened))
+                }
                 Backend::Computed { sources: of, rights, run, .. } => {
                     runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
                     Backing::Computed(Arc::new(computed_from(&kind, of, rights)?))
@@ -241,19 +149,15 @@ impl Assembled {
                     Backing::Reviewed(Arc::clone(review))
                 }
             };
-            let ended = closing.child_token();
-            let (create_gate, gate) = (CreateGate::default(), CommitGate::default());
-            let came_at_run_time = false;
-            let unavailable = None;
             let mut one = ServedKind {
                 kind,
                 cache,
                 backing,
-                ended,
-                create_gate,
-                gate,
-                unavailable,
-                came_at_run_time,
+                ended: closing.child_token(),
+                create_gate: CreateGate::default(),
+                gate: CommitGate::default(),
+                unavailable: None,
+                came_at_run_time: false,
             };
             if let (Backend::Stored { initial }, false) = (&registered.backend, is_view) {
                 match copied.get(&one.kind.qualified()) {
@@ -283,24 +187,18 @@ impl Assembled {
             }
         }
         let kinds = ServedKinds::new(served);
-        let is_concerned =
-            |served: &ServedKind| served.kind.is_namespaced() && served.store().is_some();
-        let is_any = kinds.iter().any(is_concerned);
         let mut admission = AdmissionChain::default();
         if limits.looks_at_namespaces {
             let sources = Arc::clone(&sources);
+            let is_any = kinds.iter().any(is_in_namespaces);
             let namespaces = is_any.then(|| Namespaces::new(sources, cluster.clone()));
             admission.push(Arc::new(NamespaceLifecycle::new(namespaces)));
         }
         admission.extend(registered.admission_chain().clone());
-        let usages = (limits.enforces_quotas && is_any).then(QuotaUsages::default);
-        if let Some(usages) = &usages {
-            for served in kinds.iter().filter(|served| is_concerned(served)) {
-                count(served, &*store, usages).await?;
-            }
-            let quotas = quota_limits(&kinds, &*store, sources).await?;
-            admission.set_last(Arc::new(ResourceQuota::new(quotas, usages.clone())));
-        }
+        let usages = match limits.enforces_quotas {
+            true => enforce_quotas(&kinds, &*store, sources, &mut admission).await?,
+            false => None,
+        };
         let handler = Handler::new(
             kinds.clone(),
             authentication,
@@ -329,17 +227,57 @@ impl Assembled {
     }
 }
 
-/// Counts the objects of a kind against quotas. Objects of a view are counted as objects of the kind behind the view.
-async fn count(
-    served: &ServedKind,
+/// The store of a virtual kind. The metadata that its backend does not store is in the store of the server.
+async fn open_backend(
+    kind: &Arc<Kind>,
+    backend: &Arc<ErasedBackend>,
+    (sequencer, limit): (Arc<RevisionSequencer>, usize),
+    store: &Arc<dyn Store>,
+) -> Result<Arc<BackendStore>, StartError> {
+    let metadata = match backend.keeps_metadata() {
+        true => None,
+        false => {
+            let collection = Collection::new(&kind.collection());
+            let opened = MetadataStore::open(Arc::clone(store), collection).await;
+            Some(opened.map_err(|error| fault(kind, "storage", &error.to_string()))?)
+        }
+    };
+    let (kind, backend) = (Arc::clone(kind), Arc::clone(backend));
+    Ok(Arc::new(BackendStore::new(kind, backend, sequencer, limit, metadata)))
+}
+
+/// Whether the objects of a kind are stored in namespaces.
+fn is_in_namespaces(served: &ServedKind) -> bool {
+    served.kind.is_namespaced() && served.store().is_some()
+}
+
+/// Counts the objects in namespaces, and adds the quota plugin. Returns the counts; `None` if no kind has such objects.
+async fn enforce_quotas(
+    kinds: &ServedKinds,
     store: &dyn Store,
-    usages: &QuotaUsages,
-) -> Result<(), StartError> {
+    sources: Arc<Sources>,
+    admission: &mut AdmissionChain,
+) -> Result<Option<QuotaUsages>, StartError> {
+    if !kinds.iter().any(is_in_namespaces) {
+        return Ok(None);
+    }
+    let usages = QuotaUsages::default();
+    for served in kinds.iter().filter(|served| is_in_namespaces(served)) {
+        count(served, &usages).await?;
+    }
+    let quotas = quota_limits(kinds, store, sources).await?;
+    admission.set_last(Arc::new(ResourceQuota::new(quotas, usages.clone())));
+    Ok(Some(usages))
+}
+
+/// Counts the objects of a kind against quotas. Objects of a view are counted as objects of the kind behind the view.
+async fn count(served: &ServedKind, usages: &QuotaUsages) -> Result<(), StartError> {
     let kind = &served.kind;
+    let Some((store, collection)) = served.store() else { return Ok(()) };
     if kind.view.is_some() || matches!(kind.strategy.quota_usage, QuotaUsage::Exempt) {
         return Ok(());
     }
-    let followed = store.follow(&Collection::new(&kind.collection()), usages.counter(kind)).await;
+    let followed = store.follow(&collection, usages.counter(kind)).await;
     followed.map_err(|error| fault(kind, "storage", &error.to_string()))
 }
 
@@ -358,213 +296,4 @@ async fn quota_limits(
     let followed = store.follow(&collection, Arc::new(limits.clone())).await;
     followed.map_err(|error| fault(&quotas.kind, "storage", &error.to_string()))?;
     Ok(limits)
-}
-
-/// Connects a cache with its collection, and stores the copied objects. They are not validated again: the deployed
-/// server has validated them, and no object may be missing here.
-async fn copy(
-    served: &ServedKind,
-    store: &dyn Store,
-    copied: &CopiedObjects,
-    managed_fields: ManagedFields,
-) -> Result<(), StartError> {
-    let (kind, cache) = (&served.kind, &served.cache);
-    let collection = Collection::new(&kind.qualified());
-    let unusable = |error: String| fault(kind, "copied object", &error);
-    let followed = store.follow(&collection, cache.clone()).await;
-    followed.map_err(|error| unusable(error.to_string()))?;
-    for tree in &copied.trees {
-        let tree = managed_fields.of(tree.clone());
-        let object = Object::from_tree(&tree).and_then(|one| kind.to_storage(one, &copied.version));
-        let object = object.map_err(|error| unusable(error.to_string()))?;
-        let object = object.of_shape(Shape::of_another_server());
-        let commit = Commit {
-            collection: collection.clone(),
-            key: object.key().clone(),
-            expected: Precondition::Absent,
-            object: Some(Arc::new(object)),
-            marks: false,
-        };
-        store.commit(commit).await.map_err(|error| unusable(error.to_string()))?;
-    }
-    cache.mark_synced();
-    Ok(())
-}
-
-/// The initial objects of a kind in a new store.
-struct Beginning {
-    served: ServedKind,
-    initial: Vec<Result<Tree, String>>,
-}
-
-/// Stores the initial objects, and marks all kinds as synced.
-async fn begin(
-    beginnings: &[Beginning],
-    store: &dyn Store,
-    (managed_fields, clock): &(ManagedFields, Clock),
-) -> Result<(), StartError> {
-    // Initial objects that a user has deleted are not created again at the next start.
-    let is_new = store.is_new();
-    beginnings.iter().try_for_each(|beginning| check_versions(&beginning.served))?;
-    for Beginning { served, initial } in beginnings {
-        let kind = &served.kind;
-        let initial = if is_new { &initial[..] } else { &[] };
-        for (index, tree) in initial.iter().enumerate() {
-            let field = format!("initial object {index}");
-            let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;
-            let version = kind.version_of(&tree).unwrap_or(&kind.storage);
-            match write::restore(served, version, managed_fields.of(tree), clock).await {
-                Err(error) if error.reason() != Reason::AlreadyExists => {
-                    return Err(fault(kind, &field, &error.to_string()));
-                }
-                _ => {}
-            }
-        }
-        served.cache.mark_synced();
-    }
-    if is_new {
-        let noted = store.note_begun().await;
-        noted.map_err(|error| StartError::Store(error.to_string()))?;
-    }
-    Ok(())
-}
-
-/// Rejects stored objects in versions that their kind does not have. Such objects could be shown only in part, and a
-/// write of this part would lose the rest.
-fn check_versions(served: &ServedKind) -> Result<(), StartError> {
-    let kind = &served.kind;
-    let kept = served.cache.snapshot();
-    let unknown = kept.from(&Scope::All, None).find(|kept| !kind.knows_version_of(&kept.object));
-    match unknown {
-        None => Ok(()),
-        Some(Versioned { object, .. }) => Err(StartError::Version {
-            kind: kind.qualified(),
-            key: object.key().to_string(),
-            version: object.api_version().into_owned(),
-        }),
-    }
-}
-
-/// Same as [`begin`], once the store has been read. Failed attempts are repeated.
-async fn begin_later(
-    beginnings: Vec<Beginning>,
-    store: Arc<dyn Store>,
-    how: (ManagedFields, Clock),
-    refused: Arc<Failure>,
-) {
-    store.known().await;
-    let checked = beginnings.iter().try_for_each(|beginning| check_versions(&beginning.served));
-    if let Err(error) = checked {
-        refused.set(error.to_string());
-        return;
-    }
-    beginnings.iter().for_each(|beginning| beginning.served.cache.mark_synced());
-    while let Err(error) = begin(&beginnings, &*store, &how).await {
-        if let StartError::Version { .. } = error {
-            refused.set(error.to_string());
-            return;
-        }
-        tracing::error!(
-            %error,
-            retry_seconds = BEGIN_AGAIN.as_secs(),
-            "cannot connect to the cluster"
-        );
-        tokio::time::sleep(BEGIN_AGAIN).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::definition::{Computed, Stored};
-    use k8s_openapi::api::core::v1::{Node, Pod};
-    use kube::{CustomResource, CustomResourceExt};
-    use schemars::JsonSchema;
-    use serde::{Deserialize, Serialize};
-    use serde_json::json;
-
-    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
-    #[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
-    struct FooSpec {
-        #[schemars(regex(pattern = "(?=a)"))]
-        text: String,
-    }
-
-    impl Stored for Foo {}
-
-    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
-    #[kube(group = "example.com", version = "v1", kind = "Bar", namespaced, status = "BarStatus")]
-    struct BarSpec {}
-
-    #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-    struct BarStatus {}
-
-    impl Stored for Bar {}
-
-    impl Computed for Bar {
-        type Source = Pod;
-        type Related = ();
-
-        fn compute(_: &Pod, (): &()) -> Option<Self> {
-            None
-        }
-    }
-
-    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
-    #[kube(group = "example.com", version = "v1", kind = "Baz", namespaced)]
-    struct BazSpec {}
-
-    impl Computed for Baz {
-        type Source = Node;
-        type Related = ();
-
-        fn compute(_: &Node, (): &()) -> Option<Self> {
-            None
-        }
-    }
-
-    fn check(kinds: &Kinds, expected: &str) {
-        assert_eq!(parse(kinds).unwrap_err().to_string(), expected);
-    }
-
-    #[test]
-    fn invalid_kinds_prevent_the_server_from_starting() {
-        check(
-            &Kinds::new().computed::<Bar>().computed::<Bar>(),
-            "kind bars.example.com: spec.names.plural: \"bars\" is taken by bars.example.com",
-        );
-        check(
-            &Kinds::new().stored::<Foo>(),
-            "kind foos.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern: Invalid value: \"(?=a)\": must be a valid regular expression, but isn't: error parsing regexp: invalid or unsupported Perl syntax: `(?=`",
-        );
-        assert!(parse(&Kinds::new().stored::<Bar>()).is_ok());
-        let mut unserved = Bar::crd();
-        unserved.spec.versions[0].served = false;
-        let unserved = serde_json::to_string(&unserved).unwrap();
-        check(
-            &Kinds::new().crds_from_yaml(&unserved).unwrap(),
-            "kind bars.example.com: spec.versions: no version is served",
-        );
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "quxes.example.com"},
-            "spec": {
-                "group": "example.com", "scope": "Cluster", "names": {"kind": "Qux", "plural": "quxes"},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "properties": {"spec": {"type": "object", "properties": {
-                        "size": {"type": "integer", "maximum": 5, "default": 7},
-                    }}},
-                }}}],
-            },
-        });
-        check(
-            &Kinds::new().crds_from_yaml(&definition.to_string()).unwrap(),
-            "kind quxes.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[size].default: Invalid value: 7:  in body should be less than or equal to 5",
-        );
-        check(
-            &Kinds::new().computed::<Baz>(),
-            "kind bazes.example.com: spec.scope: must be the scope of nodes, which it is computed from",
-        );
-    }
 }

@@ -69,7 +69,7 @@ pub(super) fn needed_renewal(kept: &KeptCertificates, names: &[String], now: Tim
 pub(super) fn fault(certificate: &str, name: &str, now: Timestamp) -> Option<String> {
     let life = Life::of(certificate)?;
     if !tls::is_for(certificate, name) {
-        return Some(format!("is not for {name} but for {:?}", life.names));
+        return Some(format!("is not valid for {name}, only for {:?}", life.names));
     }
     let expired = Timestamp::from_second(life.to).ok().filter(|to| *to < now)?;
     Some(format!("has expired at {expired}"))
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(expired, "has expired at 2027-01-02T00:00:00Z");
         let other = make(&["*.other.svc".to_owned()], None, at(0)).unwrap().certificate;
         let wrong = fault(&other, name, at(0)).unwrap();
-        assert_eq!(wrong, format!("is not for {name} but for [\"*.other.svc\"]"));
+        assert_eq!(wrong, format!("is not valid for {name}, only for [\"*.other.svc\"]"));
         assert_eq!(fault(&other, "any.other.svc", at(0)), None);
     }
 

@@ -22,6 +22,8 @@ const IDLE: usize = 24 << 20;
 pub(super) struct Contents {
     /// The number of kinds with stored objects.
     stored: usize,
+    /// The number of kinds whose objects live in a backend.
+    virtual_kinds: usize,
     /// The number of types in the cluster that are sources.
     sources: usize,
     records: Records,
@@ -59,9 +61,14 @@ impl Contents {
                 }
             }
         }
-        let stored =
-            kinds.iter().filter(|one| matches!(one.backend, Backend::Stored { .. })).count();
-        Self { stored, sources: sources.len(), records: Records::default(), said }
+        let count = |is_meant: fn(&Backend) -> bool| {
+            kinds.iter().filter(|one| is_meant(&one.backend)).count()
+        };
+        let virtual_kinds = count(|backend| matches!(backend, Backend::Virtual(_)));
+        // The store also has the metadata of virtual kinds.
+        let stored = virtual_kinds + count(|backend| matches!(backend, Backend::Stored { .. }));
+        let sources = sources.len();
+        Self { stored, virtual_kinds, sources, records: Records::default(), said }
     }
 
     /// Adds the memory of audit events and spans.
@@ -126,15 +133,23 @@ impl Bounds {
         }
     }
 
+    /// The limit of the known objects of one backend, in bytes.
+    pub(super) fn of_backend(&self) -> usize {
+        self.objects / self.contents.virtual_kinds.max(1)
+    }
+
     /// The limits by name, in bytes. The limits are reached at the same time only in the worst case.
     fn parts(&self) -> Vec<(&'static str, usize)> {
-        let Contents { stored, sources, records, .. } = self.contents;
+        let Contents { stored, virtual_kinds, sources, records, .. } = self.contents;
         let mut parts = vec![("the program", IDLE), ("connections", self.connections.memory())];
         parts.extend(self.requests.memory());
         if stored > 0 {
             parts.push(("objects", self.objects));
             parts.push(("the history of the store", self.history));
             parts.push(("writes in the queue of the store", self.queue));
+        }
+        if virtual_kinds > 0 {
+            parts.push(("objects of backends", self.objects));
         }
         if stored > 0 || sources > 0 {
             // A change is stored with its old object and its new object, and in the form in which it was sent.
@@ -214,6 +229,7 @@ mod tests {
     /// difference.
     const CONTENTS: Contents = Contents {
         stored: 2,
+        virtual_kinds: 0,
         sources: 1_000,
         records: Records { waiting: 0, of_watch: 0 },
         said: Said {

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::kept_objects::StoredObjects;
-use super::{assemble, ca_bundle, stored_definition};
+use super::{ca_bundle, parsed_kinds, stored_definition};
 use crate::admission::QuotaUsages;
 use crate::clock::Clock;
 use crate::conversion::ConversionWebhooks;
@@ -186,17 +186,21 @@ impl RuntimeKinds {
         let taken = self.taken_names(&kind.group, &kind.names.plural);
         if let Some((field, name)) = conflict(&kind, &taken) {
             let why = format!("{} is already in use", quote(name));
-            return Err(assemble::fault(&kind, field, &why));
+            return Err(parsed_kinds::fault(&kind, field, &why));
         }
         let is_ours = caches.contains_key(&qualified);
         if served.iter().any(is_it) && !is_ours {
-            return Err(assemble::fault(&kind, "metadata.name", "is a kind of the server itself"));
+            return Err(parsed_kinds::fault(
+                &kind,
+                "metadata.name",
+                "is a kind of the server itself",
+            ));
         }
         let cache = match caches.get(&qualified) {
             Some(followed) => Arc::clone(&followed.cache),
             None => {
                 let unusable =
-                    |error: StoreError| assemble::fault(&kind, "storage", &error.to_string());
+                    |error: StoreError| parsed_kinds::fault(&kind, "storage", &error.to_string());
                 let followed = Followed::new(&self.0, &kind).await.map_err(unusable)?;
                 let cache = Arc::clone(&followed.cache);
                 caches.insert(qualified.clone(), followed);
@@ -246,7 +250,7 @@ impl RuntimeKinds {
         let known = async {
             self.0.store.known().await;
             let stored = kinds.iter().flat_map(|kinds| kinds.iter());
-            for served in stored.filter(|served| served.store().is_some()) {
+            for served in stored.filter(|served| served.is_stored()) {
                 served.cache.wait_synced().await;
             }
         };
@@ -308,7 +312,7 @@ impl RuntimeKinds {
         let Some(handler) = self.0.handler.upgrade() else { return Vec::new() };
         let kinds = handler.kinds();
         let stored = kinds.iter().filter(|served| served.kind.view.is_none());
-        let stored = stored.filter(|served| served.store().is_some());
+        let stored = stored.filter(|served| served.is_stored());
         let named = stored.filter_map(|served| {
             let kind = &served.kind;
             let is_stored = |version: &&Arc<Version>| version.name == kind.storage.name;

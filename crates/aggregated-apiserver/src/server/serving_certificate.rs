@@ -312,7 +312,7 @@ async fn kept(
         (Some(kept), Some(Renewal::Serving)) => certificate::renew_serving(&kept, names, now),
         (kept, _) => certificate::make(names, kept.as_ref().or(served), now),
     };
-    let made = made.map_err(|error| format!("cannot make a certificate: {error}"))?;
+    let made = made.map_err(|error| format!("cannot create a certificate: {error}"))?;
     match cluster.write_serving_secret(namespace, secret, found, &made).await {
         Ok(()) => {
             let secret = format!("{namespace}/{secret}");
@@ -321,7 +321,7 @@ async fn kept(
         }
         Err(error @ SecretError::Lost) => Err(error.to_string()),
         Err(error) => Err(format!(
-            "cannot be written: {error}; kubectl -n {namespace} create secret generic {secret} makes an empty one that can"
+            "cannot be written: {error}; kubectl -n {namespace} create secret generic {secret} creates an empty Secret that the server can write"
         )),
     }
 }

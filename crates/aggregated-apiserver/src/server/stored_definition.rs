@@ -35,7 +35,7 @@ pub(super) fn unenforced(kind: &Kind, definition: &CustomResourceDefinition) -> 
     let of_version = |(path, version): (String, &Version)| {
         let keywords = version.schema.unenforced().into_iter();
         let fault = move |keyword: String| {
-            format!("{path}{keyword}: is not enforced yet, so it may not be promised")
+            format!("{path}{keyword}: is not enforced by this server; remove it")
         };
         keywords.map(fault).collect::<Vec<_>>()
     };
@@ -44,8 +44,8 @@ pub(super) fn unenforced(kind: &Kind, definition: &CustomResourceDefinition) -> 
 
 /// Logs the parts of a definition that are not enforced.
 pub(super) fn warn_of_unenforced(kind: &Kind, definition: &CustomResourceDefinition) {
-    for fault in unenforced(kind, definition) {
-        tracing::warn!("kind {}: {fault}", kind.qualified());
+    for error in unenforced(kind, definition) {
+        tracing::warn!("kind {}: {error}", kind.qualified());
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn install_provider() {
 pub(super) fn server_config(certificate: &str, key: &str) -> Result<Arc<ServerConfig>, String> {
     let chain = certificates("certificate", certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(|error| format!("the key is not PEM: {error}"))?;
+        .map_err(|error| format!("the key is not valid PEM: {error}"))?;
     let provider = Arc::new(ring::default_provider());
     let verifier = Arc::new(Ask(provider.signature_verification_algorithms));
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -36,7 +36,7 @@ pub(super) fn server_config(certificate: &str, key: &str) -> Result<Arc<ServerCo
         .map_err(|error| error.to_string())?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
-        .map_err(|error| format!("certificate and key do not fit: {error}"))?;
+        .map_err(|error| format!("the certificate and the key do not belong together: {error}"))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -45,9 +45,9 @@ pub(super) fn server_config(certificate: &str, key: &str) -> Result<Arc<ServerCo
 fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| format!("{what} is not PEM: {error}"))?;
+        .map_err(|error| format!("{what} is not valid PEM: {error}"))?;
     if certificates.is_empty() {
-        return Err(format!("{what} holds no certificate"));
+        return Err(format!("{what} contains no certificate in PEM"));
     }
     Ok(certificates)
 }
@@ -236,7 +236,7 @@ fn verifier(what: &str, pem: &str) -> Result<Arc<dyn ClientCertVerifier>, String
         );
     }
     if added == 0 {
-        return Err(format!("{what}: none of its certificates can be used"));
+        return Err(format!("{what} contains no certificate that can be used as a CA"));
     }
     let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();

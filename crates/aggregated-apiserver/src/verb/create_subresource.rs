@@ -13,8 +13,8 @@ use crate::write::{
     Attributes, Change, Draft, Live, Submitted, check_posted, check_preconditions, decode, write,
 };
 
-use super::delete::check_options;
-use super::{DeleteOptions, delete};
+use super::delete::{check_options, delete_one};
+use super::{DeleteOptions, with_warnings};
 
 /// The response to the client.
 #[derive(Debug)]
@@ -25,12 +25,22 @@ pub enum SubresourceResponse {
     Success,
 }
 
-/// Runs a request to a subresource. Warnings for the client are added to `warnings`.
+/// Runs a request to a subresource, and returns warnings for the client. An error has them too.
 ///
 /// # Errors
 /// 404 if the object does not exist, 400 if the body cannot be decoded or belongs to another object, and the errors of
 /// the handler.
 pub async fn create_subresource(
+    attributes: &Attributes<'_>,
+    handler: &SubresourceHandler,
+    submitted: Submitted,
+) -> Result<(SubresourceResponse, Vec<String>), ApiError> {
+    let mut warnings = Vec::new();
+    let response = handle(attributes, handler, submitted, &mut warnings).await;
+    with_warnings(response, warnings)
+}
+
+async fn handle(
     attributes: &Attributes<'_>,
     handler: &SubresourceHandler,
     submitted: Submitted,
@@ -89,7 +99,7 @@ pub async fn create_subresource(
             options.resource_version = Some(revision.to_string());
         }
     }
-    delete(attributes, &key, &options, warnings).await?;
+    delete_one(attributes, &key, &options, warnings).await?;
     Ok(SubresourceResponse::Success)
 }
 

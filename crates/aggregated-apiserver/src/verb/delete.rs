@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::DeleteOptions;
+use super::{DeleteOptions, with_warnings};
+use crate::backend::{WriteError, WrittenObject};
 use crate::conversion::known;
 use crate::error::ApiError;
-use crate::kind::{Names, Strategy};
+use crate::kind::{Kind, Names, Strategy};
 use crate::object::{Key, Object};
 use crate::storage::{Commit, Precondition, StoreError, Versioned};
 use crate::write::{Attributes, MarkOptions, final_state, mark, store_error, validate_deletion};
@@ -27,7 +28,7 @@ pub enum Deleted {
     Marked(Versioned),
 }
 
-/// Deletes an object. Warnings for the client are added to `warnings`, even if the deletion fails.
+/// Deletes an object, and returns warnings for the client. An error has them too.
 ///
 /// # Errors
 /// - 404 if the object does not exist or is hidden from the user.
@@ -36,6 +37,17 @@ pub enum Deleted {
 /// - 500 if a webhook fails to convert the object to the version of the request.
 /// - The errors of admission.
 pub async fn delete(
+    attributes: &Attributes<'_>,
+    key: &Key,
+    options: &DeleteOptions,
+) -> Result<(Deleted, Vec<String>), ApiError> {
+    let mut warnings = options.warnings(attributes.kind());
+    let deleted = delete_one(attributes, key, options, &mut warnings).await;
+    with_warnings(deleted, warnings)
+}
+
+/// Deletes an object. Warnings for the client are added to `warnings`, even if the deletion fails.
+pub(super) async fn delete_one(
     attributes: &Attributes<'_>,
     key: &Key,
     options: &DeleteOptions,
@@ -120,30 +132,53 @@ pub async fn delete(
             && !gone.same_content(&kept.object)
         {
             match guards.commit(store, commit(expected, Some(gone), true), &entered).await {
-                Ok(revision) => {
+                Ok(WrittenObject { revision, .. }) => {
                     entered.committed(false);
                     expected = revision;
                     ended = Some(outcome(revision));
                 }
-                Err(StoreError::Absent) => return ended.ok_or_else(absent),
-                Err(StoreError::Changed { .. } | StoreError::Exists) => continue,
-                Err(error) => return Err(store_error(kind, key, error)),
+                Err(error) => match overtaken(kind, key, error)? {
+                    Overtaken::Deleted => return ended.ok_or_else(absent),
+                    Overtaken::Changed => continue,
+                },
             }
         }
         let commit = commit(expected, marked.clone(), marked.is_some());
         match guards.commit(store, commit, &entered).await {
-            Ok(revision) => {
+            Ok(WrittenObject { revision, .. }) => {
                 entered.committed(false);
                 return Ok(outcome(revision));
             }
-            Err(StoreError::Absent) => return ended.ok_or_else(absent),
-            // Another request has changed the object: start again from its new state.
-            Err(StoreError::Changed { .. } | StoreError::Exists) => {}
-            Err(error) => return Err(store_error(kind, key, error)),
+            Err(error) => match overtaken(kind, key, error)? {
+                Overtaken::Deleted => return ended.ok_or_else(absent),
+                // Start again from the new state of the object.
+                Overtaken::Changed => {}
+            },
         }
         drop((guards, entered));
         // Yields, so that the deletion of a request that has ended is dropped here and does not start again.
         tokio::task::yield_now().await;
+    }
+}
+
+/// What another request has done to an object that this request deletes.
+enum Overtaken {
+    Deleted,
+    Changed,
+}
+
+/// Finds out whether a write has failed because another request was faster.
+///
+/// # Errors
+/// The error of the write, if it has another reason.
+fn overtaken(kind: &Kind, key: &Key, error: WriteError) -> Result<Overtaken, ApiError> {
+    match error {
+        WriteError::Store(StoreError::Absent) => Ok(Overtaken::Deleted),
+        WriteError::Store(StoreError::Changed { .. } | StoreError::Exists) => {
+            Ok(Overtaken::Changed)
+        }
+        WriteError::Store(error) => Err(store_error(kind, key, error)),
+        WriteError::Refused(error) => Err(error),
     }
 }
 

@@ -2,22 +2,34 @@
 
 use std::sync::Arc;
 
+use super::delete::delete_one;
 use super::list::ensure_newest;
 use super::step::Step;
-use super::{DeleteOptions, Deleted, ListOptions, ListPage, delete, list};
+use super::{DeleteOptions, Deleted, ListOptions, ListPage, list, with_warnings};
 use crate::conversion::known;
 use crate::error::{ApiError, Reason};
 use crate::kind::is_incomplete;
 use crate::watch_cache::Scope;
 use crate::write::Attributes;
 
-/// Deletes objects sequentially, and returns the list of the objects before their deletion. An object that another
-/// request has deleted since then is not an error.
+/// Deletes objects sequentially, and returns the list of the objects before their deletion, and warnings for the client.
+/// An error has the warnings too. An object that another request has deleted since then is not an error.
 ///
 /// # Errors
 /// The errors of a list. If an object cannot be deleted, the other objects are still deleted, and then the first such
 /// error is returned.
 pub async fn delete_collection(
+    attributes: &Attributes<'_>,
+    scope: Scope,
+    options: ListOptions,
+    how: &DeleteOptions,
+) -> Result<(ListPage, Vec<String>), ApiError> {
+    let mut warnings = how.warnings(attributes.kind());
+    let listed = delete_all(attributes, scope, options, how, &mut warnings).await;
+    with_warnings(listed, warnings)
+}
+
+async fn delete_all(
     attributes: &Attributes<'_>,
     scope: Scope,
     options: ListOptions,
@@ -55,7 +67,7 @@ pub async fn delete_collection(
         };
         // The request does not name the object.
         let one = Attributes { namespace: key.namespace(), name: None, ..*attributes };
-        match delete(&one, &key, how, warnings).await {
+        match delete_one(&one, &key, how, warnings).await {
             Ok(Deleted::Gone { .. } | Deleted::Marked(_)) => {}
             Err(error) if error.reason() == Reason::NotFound => {}
             Err(error) => refused = refused.or(Some(error)),

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use crate::error::{ApiError, FieldError, go_type, quote};
+use crate::kind::Kind;
 use crate::object::Tree;
-use crate::write::Propagation;
+use crate::write::{Propagation, WriteOptions};
 
 /// The options of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,6 +75,17 @@ impl DeleteOptions {
 }
 
 impl DeleteOptions {
+    /// The options of the write that deletes.
+    pub(super) fn to_write_options(&self) -> WriteOptions {
+        WriteOptions { dry_run: self.dry_run, ..WriteOptions::default() }
+    }
+
+    /// The warnings for a deletion with these options.
+    pub(super) fn warnings(&self, kind: &Kind) -> Vec<String> {
+        let warning = kind.strategy.warning_without_propagation_policy;
+        warning.filter(|_| self.propagation.is_none()).map(str::to_owned).into_iter().collect()
+    }
+
     /// Encodes the options in the form that a client would send.
     pub(super) fn to_tree(&self) -> Tree {
         let mut tree = Tree::new();

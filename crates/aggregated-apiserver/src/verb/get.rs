@@ -1,16 +1,19 @@
-//! GET: reads one object.
+//! GET: reads one object, or its Scale.
 
 use std::sync::Arc;
 
 use super::list::{Freshness, ensure_fresh, ensure_readable, ensure_synced};
 use super::selection::redacted;
+use crate::conversion::known;
 use crate::error::ApiError;
-use crate::kind::Redaction;
+use crate::kind::{Redaction, Version};
 use crate::object::Key;
+use crate::quota::Account;
 use crate::served_kind::ServedKind;
 use crate::storage::Versioned;
 use crate::user::User;
 use crate::watch_cache::Scope;
+use crate::write::{Part, scale_of};
 
 /// The options of a read.
 #[derive(Clone, Debug, Default)]
@@ -23,12 +26,27 @@ pub struct GetOptions {
     pub redaction: Option<Redaction>,
 }
 
-/// Reads one object.
+/// Reads the part of an object that a request names: the object, or its Scale.
 ///
 /// # Errors
 /// 404 if the object does not exist or is hidden from the user, 429 until the kind is synced, 410 and 504 if the
-/// requested revision is unknown or not reached in time.
+/// requested revision is unknown or not reached in time, and 500 if the object has no wanted number of replicas.
 pub async fn get(
+    served: &ServedKind,
+    (version, part): (&Version, Part),
+    key: &Key,
+    options: GetOptions,
+    account: &Account,
+) -> Result<Versioned, ApiError> {
+    let versioned = object(served, key, options).await?;
+    if part != Part::Scale {
+        return Ok(versioned);
+    }
+    known(&served.kind, account, || scale_of(&served.kind, version, &versioned)).await?
+}
+
+/// Reads one object.
+async fn object(
     served: &ServedKind,
     key: &Key,
     options: GetOptions,

@@ -47,13 +47,18 @@ impl Subresource {
 pub fn subresources(served: &ServedKind, version: &Version) -> Vec<Subresource> {
     const CHANGE: &[Verb] = &[Verb::Get, Verb::Patch, Verb::Update];
     let mut all = Vec::new();
-    let Backing::Stored(_) = served.backing else { return all };
+    let changes = match &served.backing {
+        Backing::Stored(_) => CHANGE,
+        Backing::Virtual(backing) if backing.backend.writes().update => CHANGE,
+        Backing::Virtual(_) => &[Verb::Get],
+        Backing::Computed(_) | Backing::Reviewed(_) => return all,
+    };
     let kind = &served.kind;
     if version.subresources.status {
-        all.push(Subresource::part(Part::Status, CHANGE, None));
+        all.push(Subresource::part(Part::Status, changes, None));
     }
     if version.subresources.scale.is_some() {
-        all.push(Subresource::part(Part::Scale, CHANGE, scale()));
+        all.push(Subresource::part(Part::Scale, changes, scale()));
     }
     if kind.strategy.has_finalize {
         all.push(Subresource::part(Part::Finalizers, &[Verb::Update], None));

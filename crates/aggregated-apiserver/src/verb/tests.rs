@@ -131,7 +131,7 @@ impl World {
         labels: &str,
         limit: Option<usize>,
         moment: Moment,
-    ) -> Result<ListPage, crate::error::ApiError> {
+    ) -> Result<ListPage, ApiError> {
         let (selection, collection) = (self.selection(labels), scope.clone());
         let options = ListOptions { selection, collection, limit, moment };
         list(&self.served, scope.clone(), options, &Account::own()).await

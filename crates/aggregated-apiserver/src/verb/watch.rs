@@ -191,13 +191,17 @@ pub struct WatchStream {
 /// error of the request. kube-apiserver does the same, and clients expect it.
 ///
 /// # Errors
-/// 429 until the kind is synced, 500 if an initial object cannot be read, 503 if the store does not respond.
+/// 429 until the kind is synced, and when watches of the kind end; 500 if an initial object cannot be read; 503 if the
+/// store does not respond.
 pub async fn watch(
     served: &ServedKind,
     scope: Scope,
     options: WatchOptions,
     account: &Account,
 ) -> Result<WatchStream, ApiError> {
+    if served.ended.is_cancelled() {
+        return Err(watches_end());
+    }
     ensure_synced(served)?;
     let mut watching = WatchStream {
         selection: options.selection,
@@ -346,6 +350,13 @@ fn to_event(selection: &Selection, change: Arc<WatchCacheEvent>) -> Option<Objec
     // Encodings of the whole change, which other watchers share, must not be sent to a watcher with omitted fields.
     let change = selection.redaction.is_none().then_some(change);
     Some(ObjectEvent { event_type, versioned, change })
+}
+
+/// Rejects a watch that would end immediately, because client-go lists all objects again after a watch without events.
+/// A rejected watch is retried: at another server, or with the new definition of the kind.
+fn watches_end() -> ApiError {
+    const WHY: &str = "watches end, because the server or the definition of their kind does: please try again later.";
+    ApiError::try_again(WHY, 1)
 }
 
 fn too_old(requested: Revision, oldest: Revision) -> ApiError {

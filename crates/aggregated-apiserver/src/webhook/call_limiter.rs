@@ -35,7 +35,7 @@ pub(super) struct Turn<'a> {
     _of_webhook: (Permit, Arc<Limiter>),
 }
 
-/// A webhook, by host and port, and the user for whom it is called.
+/// A webhook, by host and port, and the user of the request that calls it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller<'a> {
     pub webhook: &'a str,

@@ -104,21 +104,6 @@ async fn call<'p>(
     Ok(())
 }
 
-/// Whether a plugin that handles the write needs an object of a built-in kind with its defaults.
-pub(super) fn needs_defaults(
-    attributes: &Attributes<'_>,
-    live: Option<&Live>,
-    draft: &Draft,
-) -> bool {
-    let name = metadata::name(&draft.tree);
-    let mut needing = plugins(attributes).filter(|plugin| plugin.needs_defaults()).peekable();
-    if needing.peek().is_none() {
-        return false;
-    }
-    let request = request(attributes, live, (name, None));
-    needing.any(|plugin| plugin.handles(&request))
-}
-
 /// Fills in the defaults of an object that a plugin has changed.
 fn fill_again(
     attributes: &Attributes<'_>,

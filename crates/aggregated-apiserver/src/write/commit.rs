@@ -12,6 +12,7 @@ use super::prepare::NameOrigin;
 use super::stamp;
 use super::store_error::store_error;
 use crate::admission::{AdmittedNamespace, Reservation};
+use crate::backend::{WriteError, WrittenObject};
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::object::{Key, Object, metadata};
 use crate::storage::{Collection, Commit, Precondition, Revision, Store, StoreError, Versioned};
@@ -105,15 +106,32 @@ async fn replace(
     match guards.commit(store, commit, entered).await {
         // The store has no later revision of an object that was removed.
         Ok(_) if goes => Ok(Committed::At(Versioned { revision: kept.revision, object })),
-        Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
-        Err(StoreError::Absent) if live.is_created_if_missing => Ok(Committed::Overtaken),
-        Err(StoreError::Absent) => {
+        Ok(written) => Ok(Committed::At(versioned(written, object))),
+        Err(WriteError::Refused(error)) => Err(error),
+        Err(WriteError::Store(error)) => replace_failed(attributes, live, &object, error),
+    }
+}
+
+/// The object as it is stored: a backend may return another one than it has received.
+fn versioned(written: WrittenObject, sent: Arc<Object>) -> Versioned {
+    Versioned { revision: written.revision, object: written.object.unwrap_or(sent) }
+}
+
+fn replace_failed(
+    attributes: &Attributes<'_>,
+    live: &Live,
+    object: &Object,
+    error: StoreError,
+) -> Result<Committed, ApiError> {
+    match error {
+        StoreError::Absent if live.is_created_if_missing => Ok(Committed::Overtaken),
+        StoreError::Absent => {
             let kind = attributes.kind();
             let name = attributes.name.unwrap_or_default();
             Err(ApiError::not_found(&kind.group, &kind.names.plural, name))
         }
-        Err(StoreError::Changed { .. } | StoreError::Exists) => Ok(Committed::Overtaken),
-        Err(error) => Err(not_kept(attributes, &object, error)),
+        StoreError::Changed { .. } | StoreError::Exists => Ok(Committed::Overtaken),
+        error => Err(not_kept(attributes, object, error)),
     }
 }
 
@@ -157,20 +175,23 @@ async fn create(
         marks: false,
     };
     match guards.commit(store, commit, entered).await {
-        Ok(revision) => {
+        Ok(written) => {
             // A withdrawal of the kind closes it first and then removes its objects: it has met this object, or the
             // kind is closed by now. The same holds for the deletion of a namespace.
+            let versioned = versioned(written, object);
             let Some(refusal) = guards.refusal(key.name()) else {
-                return Ok(Committed::At(Versioned { revision, object }));
+                return Ok(Committed::At(versioned));
             };
+            let Versioned { revision, object } = versioned;
             undo(&**store, (&collection, &key), revision, object.uid()).await;
             Err(refusal)
         }
-        Err(StoreError::Exists) => {
+        Err(WriteError::Refused(error)) => Err(error),
+        Err(WriteError::Store(StoreError::Exists)) => {
             let other = attributes.stored((&**store, &collection), &key).await?;
             taken(attributes, &key, other.as_ref(), name)
         }
-        Err(error) => Err(not_kept(attributes, &object, error)),
+        Err(WriteError::Store(error)) => Err(not_kept(attributes, &object, error)),
     }
 }
 

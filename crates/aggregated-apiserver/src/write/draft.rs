@@ -1,11 +1,15 @@
 //! Draft: an object between the stages of a write.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
+use super::field_managers::TrackedManagers;
 use super::sent_managers::{SentManagers, SentText};
 use crate::apply::Managers;
 use crate::error::ApiError;
 use crate::object::{Tree, metadata};
+use crate::quota::Room;
 
 /// An object as a client sent it.
 #[derive(Clone, Debug)]
@@ -44,6 +48,8 @@ pub struct Draft {
     pub warnings: Vec<String>,
     /// Whether the managers are already computed, because the object was applied.
     pub is_applied: bool,
+    /// The memory that the tracking of managers has used. The allocator retains it until the write ends.
+    pub tracking_memory: Option<Arc<Room>>,
 }
 
 impl Draft {
@@ -51,7 +57,23 @@ impl Draft {
         let revision = metadata::text(&tree, "resourceVersion").to_owned();
         let (tree, sent_managers) = SentManagers::of(tree);
         let managers = Managers::default();
-        Self { tree, sent_managers, managers, is_kind, revision, warnings, is_applied: false }
+        Self {
+            tree,
+            sent_managers,
+            managers,
+            is_kind,
+            revision,
+            warnings,
+            is_applied: false,
+            tracking_memory: None,
+        }
+    }
+
+    /// Sets the managers. The managers that the client has sent are not needed any more.
+    pub(super) fn track(&mut self, TrackedManagers { managers, memory }: TrackedManagers) {
+        self.managers = managers;
+        self.sent_managers = SentManagers::default();
+        self.tracking_memory = memory.map(Arc::new);
     }
 
     /// An error of the write, with the warnings that the client gets in any case.

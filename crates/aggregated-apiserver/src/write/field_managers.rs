@@ -12,7 +12,7 @@ use super::sent_managers::{SentManagers, without_managed_fields};
 use crate::apply::{Manager, Managers, Operation, Update, Versions, reconciled, update};
 use crate::clock::to_rfc_3339;
 use crate::error::{ApiError, Reason, is_printed};
-use crate::kind::{Kind, Said, api_version, is_incomplete};
+use crate::kind::{Kind, SentValues, api_version, is_incomplete};
 use crate::log_throttle::{LogThrottle, shown};
 use crate::object::{Tree, metadata};
 use crate::quota::{self, Room, TREE_LIMIT};
@@ -58,30 +58,39 @@ static LOST: LogThrottle = LogThrottle::at_most(1);
 /// The name of a manager without a name.
 const UNKNOWN: &str = "unknown";
 
-/// Records the fields that the manager of a write owns from now on. This happens before mutating admission, because the
-/// fields that plugins change are not the client's.
+/// The managers of a write, and the fields that they own from now on.
+#[derive(Debug, Default)]
+pub(super) struct TrackedManagers {
+    pub managers: Managers,
+    /// The memory of the tracking. The allocator retains it until the write ends.
+    pub memory: Option<Room>,
+}
+
+impl From<Managers> for TrackedManagers {
+    fn from(managers: Managers) -> Self {
+        Self { managers, memory: None }
+    }
+}
+
+/// Computes the fields that the manager of a write owns from now on. This happens before mutating admission, because the
+/// fields that plugins change are not the client's. `sent` has the values that the client has sent for the fields that
+/// the system fills in: the client does not own other values of these fields.
 ///
 /// # Errors
 /// 429 if there is not enough memory now.
 pub(super) fn track(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
-    draft: &mut Draft,
-) -> Result<Option<Room>, ApiError> {
-    track_but(attributes, live, draft, None)
-}
-
-/// Same as [`track`], but without the fields that the server has filled in beyond those in `said`.
-pub(super) fn track_but(
-    attributes: &Attributes<'_>,
-    live: Option<&Live>,
-    draft: &mut Draft,
-    said: Option<&Said>,
-) -> Result<Option<Room>, ApiError> {
-    if draft.is_applied || attributes.environment.managed_fields == ManagedFields::Dropped {
-        return Ok(None);
+    draft: &Draft,
+    filled: &SentValues,
+) -> Result<TrackedManagers, ApiError> {
+    if draft.is_applied {
+        return Ok(draft.managers.clone().into());
     }
-    let sent = std::mem::take(&mut draft.sent_managers);
+    if attributes.environment.managed_fields == ManagedFields::Dropped {
+        return Ok(TrackedManagers::default());
+    }
+    let sent = &draft.sent_managers;
     let is_sent_back = live.and_then(|live| sent.if_of(live).map(|sent| live.managers_are(sent)));
     let kept = is_sent_back.or(live.map(Live::managers)).unwrap_or(&NOBODY);
     let tree = quota::of_tree(&draft.tree).max(live.map_or(0, Live::tree_size));
@@ -90,7 +99,9 @@ pub(super) fn track_but(
     let room = match attributes.account.reserve(size.min(MOST_TAKEN)) {
         Ok(room) => room,
         // kube-apiserver, too, drops `managedFields` when an object is too large.
-        Err(refused) if refused.reason() == Reason::RequestEntityTooLarge => return Ok(None),
+        Err(refused) if refused.reason() == Reason::RequestEntityTooLarge => {
+            return Ok(TrackedManagers::default());
+        }
         Err(refused) => return Err(refused),
     };
     // A client that sends an empty entry resets `managedFields`; it does not turn off the tracking.
@@ -100,25 +111,22 @@ pub(super) fn track_but(
         Part::Main => {
             let (managers, are_kept) = match is_sent_back {
                 Some(kept) => (kept.clone(), true),
-                None => starting(kept, &sent),
+                None => starting(kept, sent),
             };
             is_begun |= sent.is_said();
             (managers, are_kept)
         }
         // Code does not change `managedFields`.
-        Part::Handler(_) => {
-            draft.managers = kept.clone();
-            return Ok(None);
-        }
+        Part::Handler(_) => return Ok(kept.clone().into()),
         Part::Status | Part::Scale | Part::Finalizers => (kept.clone(), true),
     };
     let tracked = if attributes.origin == Origin::Restored {
         reconcile(attributes, false, &mut managers).map(|_| managers)
     } else {
-        let of_client = said.map_or(Cow::Borrowed(&draft.tree), |said| said.alone(&draft.tree));
+        let of_client = filled.without_filled(&draft.tree);
         tracked(attributes, live, &of_client, (managers, are_kept, is_begun))
     };
-    draft.managers = tracked.unwrap_or_else(|why| {
+    let managers = tracked.unwrap_or_else(|why| {
         if is_incomplete() {
             // The tracking runs again.
             return Managers::default();
@@ -141,7 +149,7 @@ pub(super) fn track_but(
         }
         Managers::default()
     });
-    Ok(Some(room))
+    Ok(TrackedManagers { managers, memory: Some(room) })
 }
 
 /// Returns the managers that an update of the object itself starts with, and whether their field sets are the stored
@@ -255,7 +263,9 @@ pub(super) fn versions<'a>(attributes: &Attributes<'a>) -> Versions<'a> {
     kind.all_versions().fold(empty, |versions, version| {
         let is_requested = version.name == attributes.version.name;
         let reset = match attributes.part {
-            Part::Main if is_requested || kind.is_typed() => kind.strategy.reset_by_main(version),
+            Part::Main | Part::Finalizers if is_requested || kind.is_typed() => {
+                kind.strategy.reset_by_main(version)
+            }
             Part::Status => kind.strategy.reset_by_status(kind.is_typed()),
             Part::Main | Part::Scale | Part::Finalizers | Part::Handler(_) => Vec::new(),
         };

@@ -14,17 +14,19 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::attributes::Attributes;
+use super::attributes::{Attributes, WriteOptions};
 use super::critical_section::Entered;
 use super::live::terminating;
 use super::store_error::unavailable;
 use crate::admission::{AdmittedNamespace, Reservation};
+use crate::backend::{WriteContext, WriteError, WrittenObject};
 use crate::error::ApiError;
 use crate::object::{Key, Object};
-use crate::served_kind::ServedKind;
+use crate::served_kind::{Backing, ServedKind, VirtualBacking};
 use crate::storage::{
     Collection, Commit, FRESHNESS_WAIT, Precondition, Revision, Store, StoreError, Versioned,
 };
+use crate::user::User;
 
 /// The largest number of commits that are in flight or not settled. It is more than twice the number that can be in
 /// flight: after a short interruption of etcd there is a slot for each commit that was in flight, and for the next
@@ -74,6 +76,8 @@ pub enum Outcome {
 #[derive(Clone)]
 pub struct Guards<'a> {
     served: &'a ServedKind,
+    user: &'a User,
+    options: &'a WriteOptions,
     held: Arc<Held>,
 }
 
@@ -100,7 +104,8 @@ impl<'a> Attributes<'a> {
         let gate = self.enter_gate()?;
         let (namespace, reservation) = admitted;
         let held = Held { namespace, _reservation: reservation, _gate: gate, _place: place };
-        Ok((entered, Guards { served: self.served, held: Arc::new(held) }))
+        let Attributes { served, user, options, .. } = *self;
+        Ok((entered, Guards { served, user, options, held: Arc::new(held) }))
     }
 }
 
@@ -111,22 +116,34 @@ impl Guards<'_> {
         self.held.refusal(self.served, name)
     }
 
-    /// Commits a write. If the outcome is unknown or not visible in this process yet, a task holds the guards until it
-    /// is.
+    /// Commits a write. Returns the object as it is stored; `None` after a removal. If the outcome is unknown or not
+    /// visible in this process yet, a task holds the guards until it is.
     ///
     /// # Errors
-    /// Same as [`Store::commit`].
+    /// Same as [`Store::commit`], and the errors of the backend of a virtual kind.
     pub async fn commit(
         &self,
         store: &Arc<dyn Store>,
         commit: Commit,
         entered: &Entered<'_>,
-    ) -> Result<Revision, StoreError> {
+    ) -> Result<WrittenObject, WriteError> {
         let intended = commit.clone();
-        let outcome = store.commit(commit).await;
+        let outcome = match &self.served.backing {
+            Backing::Virtual(VirtualBacking { backend, .. }) => {
+                let context = WriteContext::new(self.user, &self.options.field_manager);
+                backend.write(commit, context).await
+            }
+            _ => {
+                let object = commit.object.clone();
+                let revision = store.commit(commit).await;
+                revision
+                    .map(|revision| WrittenObject { revision, object })
+                    .map_err(WriteError::from)
+            }
+        };
         let is_open = match &outcome {
-            Ok(revision) => store.sequencer().current() < *revision,
-            Err(error) => *error == StoreError::Unknown,
+            Ok(stored) => store.sequencer().current() < stored.revision,
+            Err(error) => matches!(error, WriteError::Store(StoreError::Unknown)),
         };
         if is_open {
             let (teller, told) = oneshot::channel();
@@ -134,7 +151,8 @@ impl Guards<'_> {
                 entered.is_unknown(told);
             }
             let guarded = (self.served.clone(), Arc::clone(&self.held));
-            let settled = settle(guarded, Arc::clone(store), Intent::of(intended), outcome.ok());
+            let revision = outcome.as_ref().ok().map(|stored| stored.revision);
+            let settled = settle(guarded, Arc::clone(store), Intent::of(intended), revision);
             tokio::spawn(async move {
                 // The receiver may have been dropped with the request.
                 let _ = teller.send(settled.await);

@@ -1,39 +1,54 @@
-//! The order of stages that every write goes through, as in kube-apiserver.
+//! The stages that every write passes, in the order of kube-apiserver:
 //!
-//! decode → current object → change → track managers → mutating admission (→ default again) → reset → prepare → validate → authorize, if an update creates → validating admission →
-//! encode → commit. A write that is overtaken by another one begins again at the current
-//! object.
+//! 1. decode the request
+//! 2. read the live object
+//! 3. compute the draft: the object that the request asks for
+//! 4. set defaults
+//! 5. track field managers
+//! 6. mutating admission
+//! 7. prepare: set the fields of the system
+//! 8. validate
+//! 9. validating admission
+//! 10. encode in the storage version
+//! 11. commit
+//!
+//! If a concurrent write has changed the object before the commit, the write restarts at stage 2.
 
 use super::attributes::{Attributes, Part};
 use super::change::{Change, DecodedChange};
-use super::commit::{self, Committed};
+use super::commit::{self, Committed, Conditions};
 use super::draft::Draft;
+use super::encode::{Encoded, encode};
+use super::field_managers::{keep_times, track};
 use super::live::{self, Live};
-use super::{admission, encode, field_managers, prepare, reset, scale, validate};
+use super::{admission, prepare, reset, scale, validate};
 use crate::conversion::known;
 use crate::error::ApiError;
-use crate::kind::Said;
 use crate::quota::Room;
 use crate::schema;
 use crate::storage::Versioned;
 
-/// What was written, or would have been.
+/// The result of a write, or of a dry run.
 #[derive(Debug)]
 pub struct Written {
-    /// The object as it is now; of a write to `scale` its Scale.
+    /// The object after the write. For a write to `scale` it is the Scale of the object.
     pub versioned: Versioned,
-    /// Texts for `Warning` headers.
+    /// The messages of `Warning` headers.
     pub warnings: Vec<String>,
-    /// Whether there was none before.
+    /// Whether the write has created the object.
     pub is_created: bool,
 }
 
 /// Writes an object.
 ///
 /// # Errors
-/// What kube-apiserver answers, in its order: what cannot be read (400), what is not there
-/// (404), what admission refuses, what was changed by others (409), everything that
-/// validation finds (422), a name that is taken (409).
+/// The first of these, in the order of kube-apiserver:
+/// - 400 if the request cannot be decoded.
+/// - 404 if there is no live object.
+/// - the refusal of an admission plugin.
+/// - 409 if the live object has another resourceVersion.
+/// - 422 with all invalid fields.
+/// - 409 if the name of a new object is taken.
 pub async fn write(attributes: &Attributes<'_>, change: Change<'_>) -> Result<Written, ApiError> {
     let _turn = match attributes.kind().strategy.one_at_a_time {
         true => Some(attributes.environment.turns.take(&attributes.user.name).await?),
@@ -50,23 +65,18 @@ pub async fn write(attributes: &Attributes<'_>, change: Change<'_>) -> Result<Wr
         creations += usize::from(live.is_none());
         let may_repeat = decoded.may_repeat_creation(creations);
         let committed = stages(attributes, live.as_ref(), &mut draft, &mut room, may_repeat).await;
-        let committed = committed.map_err(|error| draft.refused(error))?;
-        if let Committed::At(versioned) = committed {
-            let versioned = match attributes.part {
-                Part::Scale => {
-                    let (kind, version) = (attributes.kind(), attributes.version);
-                    let scale = || scale::scale_of(kind, version, &versioned);
-                    known(kind, attributes.account, scale).await??
-                }
-                _ => versioned,
-            };
-            let is_created = live.is_none();
-            return Ok(Written { versioned, warnings: draft.warnings, is_created });
+        match committed.map_err(|error| draft.refused(error))? {
+            Committed::At(versioned) => {
+                let versioned = part(attributes, versioned).await?;
+                let is_created = live.is_none();
+                return Ok(Written { versioned, warnings: draft.warnings, is_created });
+            }
+            Committed::Overtaken => tokio::task::yield_now().await,
         }
-        tokio::task::yield_now().await;
     }
 }
 
+/// Takes a draft through the stages from its defaults to the commit.
 async fn stages(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -74,63 +84,63 @@ async fn stages(
     room: &mut Room,
     may_repeat: bool,
 ) -> Result<Committed, ApiError> {
-    let is_typed = attributes.kind().is_typed();
-    if live.is_none() {
-        reset::reset_before_admission(attributes, live, draft);
-    }
-    let mut _managed = None;
-    if !is_typed {
-        // It takes what was sent of managers, and may have to begin again.
-        let is_repeated = attributes.kind().is_converted_by_webhook();
-        let sent = is_repeated.then(|| draft.sent_managers.clone());
-        let track = || {
-            if let Some(sent) = &sent {
-                draft.sent_managers = sent.clone();
-            }
-            field_managers::track(attributes, live, draft)
-        };
-        _managed = known(attributes.kind(), attributes.account, track).await??;
-    }
-    if live.is_some() {
-        reset::reset_before_admission(attributes, live, draft);
-    }
-    let filled_by_system = attributes.kind().strategy.filled_by_system;
-    let is_complete = is_typed && admission::needs_defaults(attributes, live, draft);
-    if is_complete {
-        let said = Said::of(filled_by_system, &draft.tree);
-        prepare::fill_in(attributes, live, draft.is_kind, &mut draft.tree);
-        _managed = field_managers::track_but(attributes, live, draft, Some(&said))?;
-        // The system has its turn when it is known what will be kept.
-        draft.tree = said.behind_admission().alone(&draft.tree).into_owned();
-    }
-    // Plugins fill in some of these fields, too.
-    let said = Said::of(filled_by_system, &draft.tree);
+    reset::wipe_new(attributes, live, draft);
+    let sent = prepare::set_defaults(attributes, live, draft);
+    let track = || track(attributes, live, draft, &sent);
+    let tracked = known(attributes.kind(), attributes.account, track).await??;
+    draft.track(tracked);
+    sent.remove_filled_after_admission(&mut draft.tree);
+    reset::restore_omitted(attributes, live, draft);
     let namespace = admission::mutate(attributes, live, draft, room).await?;
-    let name_origin = prepare::prepare(attributes, live, draft)?;
-    if is_typed && !is_complete {
-        // Whoever leaves out what has a default is its owner, and strategies fill it in.
-        _managed = field_managers::track_but(attributes, live, draft, Some(&said))?;
-    }
+    let name = prepare::prepare(attributes, live, draft)?;
     if attributes.kind().strategy.one_at_a_time {
         tokio::task::yield_now().await;
     }
     validate::validate(attributes, live, draft).await?;
-    let is_upsert = live.is_none() && attributes.name.is_some();
-    if is_upsert {
-        attributes.authorizer.authorize_create().await?;
-    }
+    authorize_create_by_update(attributes, live).await?;
     let reservation = admission::validate(attributes, live, draft).await?;
-    if let Some(live) = live {
-        field_managers::keep_times(live, draft);
+    let encoded = encoded(attributes, live, draft).await?;
+    let conditions = Conditions { name, may_repeat, namespace, reservation };
+    commit::commit(attributes, live, (encoded, &draft.revision), conditions).await
+}
+
+/// Checks the permission to create objects, if an update or apply creates one.
+async fn authorize_create_by_update(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+) -> Result<(), ApiError> {
+    match (live, attributes.name) {
+        (None, Some(_)) => attributes.authorizer.authorize_create().await,
+        _ => Ok(()),
     }
-    if draft.is_applied && !is_typed {
-        // Where all is removed that somebody had applied there may be nulls that are no values.
-        // They are judged as they are, and never seen again.
+}
+
+/// Encodes a validated object in the storage version.
+async fn encoded(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+    draft: &mut Draft,
+) -> Result<Encoded, ApiError> {
+    let kind = attributes.kind();
+    if let Some(live) = live {
+        keep_times(live, draft);
+    }
+    if draft.is_applied && !kind.is_typed() {
+        // An apply that removes all applied fields of an object can leave null instead of the object. Validation needs
+        // these nulls; they are not stored.
         schema::prune(attributes.version.schema.root(), &mut draft.tree);
     }
-    let encode = || encode::encode(attributes, live, draft);
-    let encoded = known(attributes.kind(), attributes.account, encode).await??;
-    let name = name_origin;
-    let conditions = commit::Conditions { name, may_repeat, namespace, reservation };
-    commit::commit(attributes, live, (encoded, &draft.revision), conditions).await
+    known(kind, attributes.account, || encode(attributes, live, draft)).await?
+}
+
+/// Returns the part of a stored object to which the request was made: the object, or its Scale.
+async fn part(attributes: &Attributes<'_>, versioned: Versioned) -> Result<Versioned, ApiError> {
+    let (kind, version) = (attributes.kind(), attributes.version);
+    match attributes.part {
+        Part::Scale => {
+            let scale = || scale::scale_of(kind, version, &versioned);
+            known(kind, attributes.account, scale).await?
+        }
+        _ => Ok(versioned),
+    }
 }

@@ -8,7 +8,7 @@ use super::live::{Live, set_revision};
 use super::reset::take_finalizers;
 use super::stamp;
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{ErasedValidation, Kind, RuleContext, Version};
+use crate::kind::{ErasedValidation, Kind, RuleContext, SentValues, Version};
 use crate::object::{Tree, metadata};
 
 /// Where the name of an object comes from.
@@ -36,6 +36,18 @@ pub(super) fn prepare(
     Ok(NameOrigin { is_generated: false, has_prefix: false })
 }
 
+/// Sets the defaults of a built-in kind before admission. Custom kinds have got theirs when the request was decoded. Returns
+/// the values that the client has sent for the fields that the system fills in.
+pub(super) fn set_defaults(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+    draft: &mut Draft,
+) -> SentValues {
+    let sent = SentValues::of(attributes.kind().strategy.filled_by_system, &draft.tree);
+    fill_in(attributes, live, draft.is_kind, &mut draft.tree);
+    sent
+}
+
 /// Sets the defaults of a built-in kind that its rules set, before admission.
 pub(super) fn fill_in(
     attributes: &Attributes<'_>,
@@ -44,7 +56,7 @@ pub(super) fn fill_in(
     tree: &mut Tree,
 ) {
     let (kind, version) = (attributes.kind(), attributes.version);
-    if !kind.is_typed() || !matches!(attributes.part, Part::Main | Part::Scale | Part::Status) {
+    if !kind.is_typed() || matches!(attributes.part, Part::Handler(_)) {
         return;
     }
     let Some(rules) = kind.strategy_rules(version).filter(|_| is_kind) else { return };
@@ -62,10 +74,15 @@ fn run_changing(
     (live, context): (&Live, &RuleContext<'_>),
     tree: &mut Tree,
 ) {
+    let given = (attributes.part == Part::Finalizers).then(|| tree.clone());
     // By this they know that the object is not a new one.
     set_revision(tree, &live.revision);
     run(rules, attributes.kind(), attributes.version, tree, &context.changing(&live.tree));
     metadata::edit(tree, |metadata| drop(metadata.remove("resourceVersion")));
+    if let Some(given) = given {
+        // Removed finalizers do not come back as defaults.
+        take_finalizers(tree, &given);
+    }
 }
 
 fn prepare_new(attributes: &Attributes<'_>, draft: &mut Draft) -> NameOrigin {
@@ -90,12 +107,7 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
         kind.coerce_again(version, tree);
     }
     if let Some(rules) = rules {
-        let given = (part == Part::Finalizers).then(|| tree.clone());
         run_changing(rules, attributes, (live, &attributes.context()), tree);
-        if let Some(given) = given {
-            // Removed finalizers do not come back as defaults.
-            take_finalizers(tree, &given);
-        }
     }
     // A handler increments the generation itself.
     if !is_code && kind.strategy.has_generation {

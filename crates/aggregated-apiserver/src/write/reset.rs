@@ -13,44 +13,44 @@ use super::stamp;
 use crate::object::{Tree, metadata};
 use crate::schema::{self, Malformed};
 
-/// Resets what kube-apiserver resets before mutating admission: the system fields of a new object. Fields that an update
-/// leaves out and may not remove are filled in.
-pub(super) fn reset_before_admission(
-    attributes: &Attributes<'_>,
-    live: Option<&Live>,
-    draft: &mut Draft,
-) {
-    match (live, attributes.part) {
-        (None, _) => reset_new(attributes, draft),
-        (Some(live), Part::Main | Part::Scale) => {
-            attributes.kind().strategy.keep(&mut draft.tree, &live.tree);
-        }
-        (Some(_), Part::Status) => {}
+/// Removes the system fields that a client has sent with a new object. Field managers do not own them.
+pub(super) fn wipe_new(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
+    if live.is_none() {
+        stamp::wipe(&mut draft.tree, attributes.origin == Origin::Restored);
+    }
+}
+
+/// Fills in the fields that an update omits and may not remove, before mutating admission. A write to a subresource
+/// keeps all fields that it may not set.
+pub(super) fn restore_omitted(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
+    let Some(live) = live else { return };
+    match attributes.part {
+        Part::Main | Part::Scale => attributes.kind().strategy.keep(&mut draft.tree, &live.tree),
+        Part::Status => {}
         // The change of a subresource handler may set fields that clients may not set.
-        (Some(live), Part::Handler(_)) => keep_what_is_the_systems(&mut draft.tree, &live.tree),
-        (Some(live), Part::Finalizers) => reset_to_finalizers(live, draft),
+        Part::Handler(_) => restore_system_fields(&mut draft.tree, &live.tree),
+        Part::Finalizers => reset_to_finalizers(live, draft),
     }
 }
 
-/// Resets what kube-apiserver resets after mutating admission.
+/// Resets the fields that this write may not set, after the plugins of mutating admission. The status of a new object is
+/// removed.
 pub(super) fn reset(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
-    match (live, attributes.part) {
-        (None, _) => drop_status(attributes, draft),
-        (Some(_), _) => reset_again(attributes, live, draft),
+    match live {
+        None => drop_status(attributes, draft),
+        Some(_) => reset_again(attributes, live, draft),
     }
 }
 
-/// Resets an object that admission has changed after the reset. The status of a new object stays, because rules may set it.
+/// Resets an object that the rules of admission have changed after [`reset`]. The status of a new object is not removed,
+/// because rules may set it.
 pub(super) fn reset_again(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
     match (live, attributes.part) {
+        (None, _) => wipe_new(attributes, live, draft),
         (Some(live), Part::Main | Part::Scale) => reset_main(attributes, live, draft),
         (Some(live), Part::Status) => reset_to_status(attributes, live, draft),
-        _ => reset_before_admission(attributes, live, draft),
+        (Some(_), _) => restore_omitted(attributes, live, draft),
     }
-}
-
-fn reset_new(attributes: &Attributes<'_>, draft: &mut Draft) {
-    stamp::wipe(&mut draft.tree, attributes.origin == Origin::Restored);
 }
 
 fn drop_status(attributes: &Attributes<'_>, draft: &mut Draft) {
@@ -65,7 +65,7 @@ fn drop_status(attributes: &Attributes<'_>, draft: &mut Draft) {
 
 fn reset_main(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
     let (kind, version) = (attributes.kind(), attributes.version);
-    keep_what_is_the_systems(&mut draft.tree, &live.tree);
+    restore_system_fields(&mut draft.tree, &live.tree);
     kind.strategy.keep(&mut draft.tree, &live.tree);
     if kind.strategy.has_finalize {
         take_finalizers(&mut draft.tree, &live.tree);
@@ -100,7 +100,7 @@ fn reset_to_finalizers(live: &Live, draft: &mut Draft) {
 
 /// What only the system sets stays as it is; what was left out of the rest
 /// that cannot change is filled in.
-fn keep_what_is_the_systems(tree: &mut Tree, old: &Tree) {
+fn restore_system_fields(tree: &mut Tree, old: &Tree) {
     let old = metadata::of(old);
     metadata::edit(tree, |metadata| {
         for field in ["selfLink", "resourceVersion"] {

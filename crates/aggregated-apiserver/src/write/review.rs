@@ -6,6 +6,7 @@ use super::decode::{check_namespace, decode};
 use super::draft::{Draft, Submitted};
 use super::field_managers::{track, with_managed_fields};
 use crate::error::ApiError;
+use crate::kind::SentValues;
 use crate::quota;
 
 /// Decodes a review, and calls admission for it. The draft has `managedFields`.
@@ -26,7 +27,8 @@ pub async fn admit_review(
 async fn admit(attributes: &Attributes<'_>, draft: &mut Draft) -> Result<(), ApiError> {
     check_namespace(&mut draft.tree, attributes.namespace)?;
     let mut room = attributes.account.room(0)?;
-    let _managed = track(attributes, None, draft)?;
+    let tracked = track(attributes, None, draft, &SentValues::default())?;
+    draft.track(tracked);
     admission::mutate(attributes, None, draft, &mut room).await?;
     if !draft.is_kind {
         let kind = &attributes.kind().names.kind;

@@ -244,8 +244,8 @@ async fn answer(server: &InProcess, request: Request<Body>, said: &str) -> (Stat
     assert_no_panic(|| said.to_owned());
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8_lossy(&body);
-    // A request for a future revision times out. For a patch result that is no object, kube-apiserver has the same
-    // response.
+    // A request for a future revision times out. If the result of a patch is not an object, kube-apiserver has
+    // the same response.
     let may_be = status.as_u16() < 500
         || status == StatusCode::GATEWAY_TIMEOUT
         || UNREADABLE.iter().any(|why| text.contains(why));

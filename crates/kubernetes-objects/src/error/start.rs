@@ -31,7 +31,7 @@ pub enum StartError {
     Store(String),
     /// An object is stored in a version that its kind does not have.
     #[error(
-        "{kind} {key} is kept in {version}, which is not known here: a release that knows it must write it in another one (farm-operator migrate)"
+        "{kind} {key} is stored in {version}, which this release does not have: run the command migrate of a release that has both versions"
     )]
     Version {
         /// The kind, such as `llamas.farm.example.com`.
@@ -48,7 +48,7 @@ pub enum StartError {
     #[error("{0}")]
     Transfer(String),
     /// The store cannot be backed up.
-    #[error("no backup was made: {0}")]
+    #[error("cannot back up the store: {0}")]
     Backup(String),
     /// The definition of a kind cannot be served.
     #[error("kind {kind}: {}", faults.join("; "))]
@@ -69,7 +69,7 @@ pub enum StartError {
     },
     /// No cluster was found.
     #[error(
-        "no cluster to work with (--kubeconfig, $KUBECONFIG, or a service account in a pod): {0}"
+        "no cluster is configured; set --kubeconfig or $KUBECONFIG, or run in a Pod with a ServiceAccount: {0}"
     )]
     Cluster(String),
     /// The server has started and cannot continue.

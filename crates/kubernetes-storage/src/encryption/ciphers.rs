@@ -61,7 +61,7 @@ const NO_PLACE: &[u8] = b"";
 fn encrypt<C: Aead>(cipher: &C, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
     let mut nonce = Nonce::<C>::default();
     let random = OsRng.try_fill_bytes(&mut nonce);
-    random.map_err(|error| format!("nothing random can be had: {error}"))?;
+    random.map_err(|error| format!("no random bytes are available: {error}"))?;
     let encrypted = cipher.encrypt(&nonce, Payload { msg: plain, aad: place });
     let encrypted = encrypted.map_err(|_| "it is too large to be encrypted".to_owned())?;
     Ok([&nonce[..], &encrypted].concat())

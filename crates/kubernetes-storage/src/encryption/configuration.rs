@@ -73,7 +73,7 @@ struct Key {
 pub(super) fn rules(text: &str) -> Result<Vec<Rule>, String> {
     let options = serde_saphyr::options! { with_snippet: false };
     let value: Value = serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| format!("it is no YAML{}", place_of(&error)))?;
+        .map_err(|error| format!("it is not valid YAML{}", place_of(&error)))?;
     let configuration: EncryptionConfiguration =
         serde_path_to_error::deserialize(value).map_err(|error| {
             let (path, why) = (error.path().to_string(), error.inner().to_string());
@@ -83,15 +83,15 @@ pub(super) fn rules(text: &str) -> Result<Vec<Rule>, String> {
                 Some((unknown, expected)) if unknown.starts_with("unknown field `") => {
                     let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
                     let place = if parent.is_empty() { "" } else { " at " };
-                    format!("a field{place}{parent} is not known, expected {expected}")
+                    format!("unknown field{place}{parent}, expected {expected}")
                 }
                 _ if why.starts_with("missing field") => format!("{path}: {why}"),
-                _ => format!("{path} is not what an {KIND} has there"),
+                _ => format!("{path} has a value of the wrong type for an {KIND}"),
             }
         })?;
     let EncryptionConfiguration { api_version, kind, resources } = configuration;
     if (api_version.as_str(), kind.as_str()) != (API_VERSION, KIND) {
-        return Err(format!("it is no {KIND} of {API_VERSION}"));
+        return Err(format!("it must be an {KIND} of {API_VERSION}"));
     }
     let mut rules: Vec<Rule> = Vec::new();
     for (index, one) in resources.into_iter().enumerate() {
@@ -135,13 +135,13 @@ fn resources_of(name: &str) -> Result<Resources, &'static str> {
     match name.split_once('.') {
         _ if name != name.to_lowercase() => Err("must be in lower case"),
         None if name == "*" => {
-            Err("must say of which group: `*.` is the core group, and `*.*` everything")
+            Err("must name a group: `*.` is the core group, and `*.*` is every resource")
         }
         Some(("*", "*")) => Ok(Resources::All),
         Some(("*", group)) => Ok(Resources::OfGroup(group.to_owned())),
-        _ if name.contains('*') || name.contains('/') || name.is_empty() => {
-            Err("must be a resource, as `llamas.farm.example.com`, or `*.` and a group, or `*.*`")
-        }
+        _ if name.contains('*') || name.contains('/') || name.is_empty() => Err(
+            "must be a resource such as `llamas.farm.example.com`, or `*.` and a group, or `*.*`",
+        ),
         // The name of the core group is empty.
         _ => Ok(Resources::One(name.trim_end_matches('.').to_owned())),
     }
@@ -201,7 +201,7 @@ fn add_keys(
         let is_known =
             |one: &Provider| matches!(one, Provider::Key { prefix: known, .. } if *known == prefix);
         if all.iter().any(is_known) {
-            return Err(format!("{path}.name is that of another key"));
+            return Err(format!("{path}.name must not be the name of another key"));
         }
         let secret = STANDARD.decode(secret.trim());
         let secret = secret.map_err(|_| format!("{path}.secret must be base64"))?;
@@ -219,23 +219,23 @@ fn kms_of(given: KmsConfiguration, path: &str, known: &[&str]) -> Result<Provide
         return Err(format!("{path}.apiVersion must be v2"));
     }
     if cachesize.is_some() {
-        return Err(format!("{path}.cachesize is of v1"));
+        return Err(format!("{path}.cachesize must not be set, because v2 does not have it"));
     }
     if name.is_empty() || name.contains(':') {
-        return Err(format!("{path}.name must not be empty, and has no colon"));
+        return Err(format!("{path}.name must not be empty or contain a colon"));
     }
     if known.contains(&name.as_str()) {
-        return Err(format!("{path}.name is that of another plugin"));
+        return Err(format!("{path}.name must not be the name of another plugin"));
     }
     let is_socket = endpoint.strip_prefix("unix://").is_some_and(|socket| !socket.is_empty());
     if !is_socket {
-        return Err(format!("{path}.endpoint must be a Unix socket, as unix:///run/kms.sock"));
+        return Err(format!("{path}.endpoint must be a Unix socket such as unix:///run/kms.sock"));
     }
     let timeout = timeout.as_deref().unwrap_or("3s").parse::<jiff::SignedDuration>().ok();
     let timeout = timeout.and_then(|timeout| Duration::try_from(timeout).ok());
     let timeout = timeout.filter(|timeout| !timeout.is_zero() && *timeout <= LONGEST_TIMEOUT);
     let timeout = timeout
-        .ok_or_else(|| format!("{path}.timeout must be a duration up to a minute, as 3s"))?;
+        .ok_or_else(|| format!("{path}.timeout must be a duration such as 3s, at most 1m"))?;
     kms_provider(name, endpoint, timeout).map_err(|why| format!("{path}: {why}"))
 }
 

@@ -201,7 +201,7 @@ impl Known {
         match self.lock().get(identity) {
             Some(Seed::Known(source)) => Ok(Arc::clone(source)),
             Some(Seed::Refused(_, why)) => Err(why.clone()),
-            None => Err("the plugin was not asked".to_owned()),
+            None => Err("the plugin was not called".to_owned()),
         }
     }
 
@@ -289,7 +289,7 @@ impl Source {
 
 fn fill_random(bytes: &mut [u8]) -> Result<(), String> {
     let random = OsRng.try_fill_bytes(bytes);
-    random.map_err(|error| format!("nothing random can be had: {error}"))
+    random.map_err(|error| format!("no random bytes are available: {error}"))
 }
 
 /// Derives the key of one value.

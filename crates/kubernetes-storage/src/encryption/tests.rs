@@ -164,11 +164,11 @@ fn the_first_key_encrypts_and_all_keys_decrypt() {
     let of_same_name = only(&[keys("aesgcm", &[("one", GCM_24)]), identity()]);
     assert_eq!(
         open(&of_same_name, &seal(&first)).unwrap_err(),
-        "it is encrypted with the key \"one\" of aesgcm, which has another secret here"
+        "it is encrypted with the key \"one\" of aesgcm, but the key of this name has another secret"
     );
     assert_eq!(
         open(&rotated, &seal(&plain)).unwrap_err(),
-        "it is not encrypted, and its providers have no identity"
+        "it is not encrypted, and identity is not among its providers"
     );
 }
 
@@ -204,20 +204,20 @@ fn invalid_encryption_configurations_are_reported_without_secrets() {
     let of_aesgcm = |key: &str| with(&format!("aesgcm: {{keys: [{key}]}}"));
     for (text, expected) in [
         (String::new(), "resources[0]"),
-        ("{".to_owned(), "it is no YAML, at line 1"),
-        ("a: [".to_owned(), "it is no YAML, at line 1"),
+        ("{".to_owned(), "it is not valid YAML, at line 1"),
+        ("a: [".to_owned(), "it is not valid YAML, at line 1"),
         (header.clone() + "  []", "resources must not be empty"),
         (
             header.replace("EncryptionConfiguration", "Pod") + "  []",
-            "it is no EncryptionConfiguration of apiserver.config.k8s.io/v1",
+            "it must be an EncryptionConfiguration of apiserver.config.k8s.io/v1",
         ),
         (
             header.replace("/v1", "/v2") + "  []",
-            "it is no EncryptionConfiguration of apiserver.config.k8s.io/v1",
+            "it must be an EncryptionConfiguration of apiserver.config.k8s.io/v1",
         ),
         (
             with("identity: {}") + "colour: SECRET",
-            "a field is not known, expected one of `apiVersion`, `kind`, `resources`",
+            "unknown field, expected one of `apiVersion`, `kind`, `resources`",
         ),
         (configuration(&[("", &[identity()])]), "resources[0] must have resources and providers"),
         (
@@ -227,11 +227,11 @@ fn invalid_encryption_configurations_are_reported_without_secrets() {
         ),
         (
             resources("'*'"),
-            "resources[0].resources[0] must say of which group: `*.` is the core group, and `*.*` everything",
+            "resources[0].resources[0] must name a group: `*.` is the core group, and `*.*` is every resource",
         ),
         (
             resources("foos.example.com, 'foos.*'"),
-            "resources[0].resources[1] must be a resource, as `llamas.farm.example.com`, or `*.` and a group, or `*.*`",
+            "resources[0].resources[1] must be a resource such as `llamas.farm.example.com`, or `*.` and a group, or `*.*`",
         ),
         (resources("Foos"), "resources[0].resources[0] must be in lower case"),
         (
@@ -252,19 +252,19 @@ fn invalid_encryption_configurations_are_reported_without_secrets() {
         ),
         (
             with("kms: {apiVersion: v2, name: a, endpoint: 'unix:///a', cachesize: 1}"),
-            "resources[0].providers[0].kms.cachesize is of v1",
+            "resources[0].providers[0].kms.cachesize must not be set, because v2 does not have it",
         ),
         (
             with("kms: {apiVersion: v2, name: 'a:b', endpoint: 'unix:///a'}"),
-            "resources[0].providers[0].kms.name must not be empty, and has no colon",
+            "resources[0].providers[0].kms.name must not be empty or contain a colon",
         ),
         (
             with("kms: {apiVersion: v2, name: a, endpoint: 'https://SECRET'}"),
-            "resources[0].providers[0].kms.endpoint must be a Unix socket, as unix:///run/kms.sock",
+            "resources[0].providers[0].kms.endpoint must be a Unix socket such as unix:///run/kms.sock",
         ),
         (
             with("kms: {apiVersion: v2, name: a, endpoint: 'unix:///a', timeout: 0s}"),
-            "resources[0].providers[0].kms.timeout must be a duration up to a minute, as 3s",
+            "resources[0].providers[0].kms.timeout must be a duration such as 3s, at most 1m",
         ),
         (
             with("{identity: {}, aesgcm: {keys: []}}"),
@@ -273,11 +273,11 @@ fn invalid_encryption_configurations_are_reported_without_secrets() {
         (with("aesgcm: {keys: []}"), "resources[0].providers[0].aesgcm.keys must not be empty"),
         (
             with("aesgcm: {keys: SECRET}"),
-            "resources[0].providers[0].aesgcm.keys is not what an EncryptionConfiguration has there",
+            "resources[0].providers[0].aesgcm.keys has a value of the wrong type for an EncryptionConfiguration",
         ),
         (
             of_aesgcm("SECRET"),
-            "resources[0].providers[0].aesgcm.keys[0] is not what an EncryptionConfiguration has there",
+            "resources[0].providers[0].aesgcm.keys[0] has a value of the wrong type for an EncryptionConfiguration",
         ),
         (
             of_aesgcm("{name: a}"),
@@ -297,7 +297,7 @@ fn invalid_encryption_configurations_are_reported_without_secrets() {
         ),
         (
             of_aesgcm("{name: a, 'secret:SECRET': null}"),
-            "a field at resources[0].providers[0].aesgcm.keys[0] is not known, expected `name` or `secret`",
+            "unknown field at resources[0].providers[0].aesgcm.keys[0], expected `name` or `secret`",
         ),
         (resources("pods, '*.'"), "resources[0].resources[1] overlaps with resources[0]"),
         (
@@ -314,7 +314,7 @@ fn invalid_encryption_configurations_are_reported_without_secrets() {
         ),
         (
             of_aesgcm(&format!("{{name: a, secret: {GCM_16}}}, {{name: a, secret: {GCM_32}}}")),
-            "resources[0].providers[0].aesgcm.keys[1].name is that of another key",
+            "resources[0].providers[0].aesgcm.keys[1].name must not be the name of another key",
         ),
     ] {
         let why = read(&text).unwrap_err();

@@ -153,7 +153,7 @@ impl Client {
         let member = |name: &String| -> Result<Member, String> {
             let unusable = |why: &str| format!("--etcd-servers: {name:?} {why}");
             let endpoint = Endpoint::from_shared(name.clone())
-                .map_err(|_| unusable("is no URL, as https://10.0.0.1:2379 is"))?
+                .map_err(|_| unusable("must be a URL such as https://10.0.0.1:2379"))?
                 .connect_timeout(CONNECT)
                 .tcp_nodelay(true)
                 // A machine that fails does not close its connections. Pings detect that.
@@ -161,13 +161,13 @@ impl Client {
                 .keep_alive_timeout(PONG);
             let uri = endpoint.uri().clone();
             let endpoint = match (uri.scheme_str(), &tls) {
-                _ if uri.host().is_none() => return Err(unusable("names no host")),
+                _ if uri.host().is_none() => return Err(unusable("must contain a host")),
                 (Some("http"), _) => endpoint,
                 (Some("https"), Some(tls)) => endpoint
                     .tls_config(tls.clone())
                     .map_err(|error| format!("--etcd-cafile, --etcd-certfile: {error}"))?,
                 (Some("https"), None) => {
-                    return Err(unusable("can be trusted only with --etcd-cafile"));
+                    return Err(unusable("needs --etcd-cafile, the CA of its certificate"));
                 }
                 _ => return Err(unusable("must begin with https:// or http://")),
             };
@@ -176,7 +176,7 @@ impl Client {
         };
         let members = options.servers.iter().map(member).collect::<Result<Vec<_>, _>>()?;
         if members.is_empty() {
-            return Err("--etcd-servers names none".to_owned());
+            return Err("--etcd-servers contains no URL".to_owned());
         }
         Ok(Self { members, preferred: AtomicUsize::new(0) })
     }
@@ -347,7 +347,7 @@ fn tls(options: &EtcdOptions) -> Result<Option<ClientTlsConfig>, String> {
         // Invalid contents would be detected only when a connection is opened.
         match text.contains("-----BEGIN ") && text.contains(&format!("{what}-----")) {
             true => Ok(text),
-            false => Err(unusable(&format!("holds no {what} in PEM"))),
+            false => Err(unusable(&format!("contains no {what} in PEM"))),
         }
     };
     let Some(ca) = &options.ca else {

@@ -504,7 +504,7 @@ pub(super) fn check_form(prefix: &Prefix, noted: &RangeResponse) -> Result<(), S
     match noted {
         Some(Noted { form: FORM }) => Ok(()),
         Some(Noted { form }) => Err(format!(
-            "what is in etcd was written by a later version: its form is {form}, and {FORM} is known here"
+            "the objects in etcd were written by a later release in format {form}, and this release reads format {FORM}; use the later release"
         )),
         None => {
             let place = prefix.store();

@@ -533,7 +533,7 @@ async fn an_etcd_prefix_with_an_unknown_store_format_is_rejected() {
     for (noted, expected) in [
         (
             &b"{\"form\":2}"[..],
-            "was written by a later version: its form is 2, and 1 is known here",
+            "were written by a later release in format 2, and this release reads format 1; use the later release",
         ),
         (b"nonsense", "/registry/test/store in etcd was written by another program"),
     ] {

@@ -55,7 +55,7 @@ pub(super) fn open(
         return Err(format!("{FILE} cannot be used: {NO_ROOM}"));
     }
     opened.map_err(|error| match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => format!("{FILE} is no store"),
+        Some(ErrorCode::NotADatabase) => format!("{FILE} is not a database of SQLite"),
         Some(ErrorCode::DatabaseCorrupt) => format!("{FILE} is damaged: {error}"),
         _ => format!("{FILE} cannot be used: {error}"),
     })
@@ -163,7 +163,7 @@ pub(super) fn check(connection: &Connection, may_be_new: bool) -> Result<(), Str
             .map_err(unusable),
         (_, APPLICATION, FORM) => Ok(()),
         (_, APPLICATION, later) => Err(format!(
-            "{FILE} was written by a later version: its form is {later}, and {FORM} is known here"
+            "{FILE} was written by a later release in format {later}, and this release reads format {FORM}; use the later release"
         )),
         _ => Err(format!("{FILE} is a database of another program")),
     }

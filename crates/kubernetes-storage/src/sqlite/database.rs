@@ -108,10 +108,10 @@ impl Database {
             .recursive(true)
             .mode(0o700)
             .create(folder)
-            .map_err(|error| format!("cannot be made: {error}"))?;
+            .map_err(|error| format!("cannot be created: {error}"))?;
         if let Some(name) = network_file_system(folder) {
             return Err(format!(
-                "is on a network file system ({name}), which does not keep what it promises"
+                "is on a network file system ({name}), whose locks and syncs are not reliable; use a local disk"
             ));
         }
         let lock = lock(folder)?;
@@ -369,7 +369,7 @@ impl Database {
             Err(error) => error.to_string(),
         };
         Err(format!(
-            "{FILE} cannot be made anew, so what it held before may still be read there: {why}"
+            "{FILE} cannot be compacted, so earlier contents may still be readable in it: {why}"
         ))
     }
 

@@ -310,7 +310,7 @@ async fn unusable_database_files_are_reported() {
     fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     assert!(refused(folder.path()).contains("objects.db"));
     fs::write(&file, "no database, whatever it is, and long enough to be one").unwrap();
-    assert_eq!(refused(folder.path()), "objects.db is no store");
+    assert_eq!(refused(folder.path()), "objects.db is not a database of SQLite");
     let other = |sql: &str| -> (TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("objects.db");
@@ -323,7 +323,7 @@ async fn unusable_database_files_are_reported() {
         other("CREATE TABLE x (y); PRAGMA application_id = 1717662317; PRAGMA user_version = 9");
     assert_eq!(
         refused(later.path()),
-        "objects.db was written by a later version: its form is 9, and 1 is known here"
+        "objects.db was written by a later release in format 9, and this release reads format 1; use the later release"
     );
     fs::write(&file, whole).unwrap();
     assert!(!open_at(folder.path(), 1).is_new(), "nothing was changed");
@@ -493,7 +493,9 @@ async fn rewriting_a_store_encrypts_objects_and_history_with_the_first_key() {
     let rewrite = |encryption| rewrite(folder.path(), encryption, &as_it_is);
     let done = |rewritten| Ok(Rewritten { rewritten, all: 4, damaged: Vec::new() });
     let plain_refused = rewrite(with_keys(&["one"], false)).unwrap_err();
-    assert!(plain_refused.ends_with("it is not encrypted, and its providers have no identity"));
+    assert!(
+        plain_refused.ends_with("it is not encrypted, and identity is not among its providers")
+    );
     assert!(is_shown(folder.path(), "a secret"), "nothing was written");
     assert_eq!(rewrite(with_keys(&["one"], true)), done(3));
     assert!(!is_shown(folder.path(), "a secret"));

@@ -12,7 +12,7 @@ use kube::runtime::watcher::DefaultBackoff;
 use serde::de::DeserializeOwned;
 
 use super::informer::Cause;
-use super::list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
+use super::list_watch::{Change, ChangeSink, Excess, Interruption, ListWatch};
 use super::{SourceInformer, SourceOptions, SourceStreams, SourceType};
 use crate::cluster::bounded_client::ANSWER_BYTES;
 use crate::log_throttle::{DETAILS, LogThrottle};
@@ -62,9 +62,9 @@ impl<K> Follower<K> {
     }
 }
 
-impl<K> Keeper<K> for Follower<K> {
-    fn room(&self, key: &Key) -> usize {
-        self.informer.room(key)
+impl<K> ChangeSink<K> for Follower<K> {
+    fn free_bytes(&self, key: &Key) -> usize {
+        self.informer.free_bytes(key)
     }
 
     fn hasher(&self) -> &RandomState {
@@ -75,15 +75,15 @@ impl<K> Keeper<K> for Follower<K> {
         self.informer.is_same(key, hash)
     }
 
-    fn keep(&mut self, change: Change<K>) {
+    fn apply(&mut self, change: Change<K>) {
         match change {
-            Change::Kept(key, reading) => {
+            Change::Decoded(key, reading) => {
                 if let Some(present) = &mut self.present {
                     present.insert(key.clone());
                 }
                 self.informer.replace(key, Some(reading));
             }
-            Change::Same(key) => {
+            Change::Unchanged(key) => {
                 self.informer.set_readable(&key);
                 if let Some(present) = &mut self.present {
                     present.insert(key);
@@ -104,7 +104,7 @@ impl<K> Keeper<K> for Follower<K> {
                 }
                 self.informer.set_unreadable(key);
             }
-            Change::Gone(key) => self.informer.replace(key, None),
+            Change::Deleted(key) => self.informer.replace(key, None),
         }
     }
 }
@@ -150,7 +150,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
                     drop(present);
                     match (objects.every(), revision) {
                         (Some(every), _) => {
-                            self.backoff_is_over();
+                            self.backoff.reset();
                             tokio::time::sleep(about(every)).await;
                         }
                         (None, Some(revision)) => self.watch(objects, revision).await,
@@ -176,9 +176,9 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
     async fn watch(&mut self, objects: &ListWatch<K>, mut revision: String) {
         loop {
             let informer = Arc::clone(&self.informer);
-            let is_watching = || informer.set_away(None);
+            let is_watching = || informer.set_failure(None);
             match objects.watch(&mut revision, self, is_watching).await {
-                Ok(true) => self.backoff_is_over(),
+                Ok(true) => self.backoff.reset(),
                 // A watch without events is not repeated immediately.
                 Ok(false) => self.pause().await,
                 Err(interruption) => {
@@ -211,13 +211,13 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
                 self.informer.exceed(why);
                 tokio::time::sleep(AGAIN).await;
             }
-            Interruption::Failed(error) => self.be_away(&error, Cause::Failure).await,
-            Interruption::Refused(error) => self.be_away(&error, Cause::Refusal).await,
-            Interruption::Absent(error) => self.be_away(&error, Cause::Absence).await,
+            Interruption::Failed(error) => self.record_failure(&error, Cause::Failure).await,
+            Interruption::Refused(error) => self.record_failure(&error, Cause::Refusal).await,
+            Interruption::Absent(error) => self.record_failure(&error, Cause::Absence).await,
         }
     }
 
-    async fn be_away(&mut self, error: &str, cause: Cause) {
+    async fn record_failure(&mut self, error: &str, cause: Cause) {
         match cause {
             // This API may be absent in a cluster, so there is no warning.
             Cause::Absence if self.may_be_absent => {
@@ -228,14 +228,14 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
                     "source is not served"
                 );
             }
-            _ => self.tell(error),
+            _ => self.log_failure(error),
         }
-        self.informer.set_away(Some((error, cause)));
+        self.informer.set_failure(Some((error, cause)));
         self.pause().await;
     }
 
     /// Logs why the objects cannot be read.
-    pub fn tell(&self, error: &str) {
+    fn log_failure(&self, error: &str) {
         self.reports.log(|_| {
             let meanwhile = match self.informer.is_synced() {
                 true => "the last known objects stay",
@@ -243,11 +243,6 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
             };
             tracing::warn!(source = %self.resource, %error, "cannot watch source, {meanwhile}");
         });
-    }
-
-    /// Resets the backoff: the first retry after the next error comes soon.
-    fn backoff_is_over(&mut self) {
-        self.backoff.reset();
     }
 
     fn explain(&self, excess: Excess) -> String {

@@ -19,8 +19,8 @@ use super::discovery::{Discovery, NotFound, Served};
 use super::follower::Follower;
 use super::kind_name::KindName;
 use super::list_watch::{Interruption, ListWatch};
-use super::together::Together;
-use super::{Changed, SourceInformer, Sources};
+use super::shared_limit::SharedLimit;
+use super::{ChangedKeys, SourceInformer, Sources};
 use crate::log_throttle::LogThrottle;
 
 /// The largest number of watched kinds. Owners in most clusters have fewer kinds.
@@ -57,7 +57,7 @@ pub struct KindSource<K> {
     /// The informer of the objects.
     pub informer: Arc<SourceInformer<K>>,
     /// The objects that have changed and are not processed yet.
-    pub changed: Arc<Changed>,
+    pub changed: Arc<ChangedKeys>,
     /// Whether the kind is namespaced.
     pub is_namespaced: bool,
     /// The name of the resource, for example `rollouts.argoproj.io`.
@@ -89,8 +89,8 @@ struct Shared<K> {
     /// Notified when the set of readable kinds changes.
     notify: Arc<Notify>,
     client: Client,
-    bound: usize,
-    all: Arc<Together>,
+    limit: usize,
+    all: Arc<SharedLimit>,
     reports: LogThrottle,
     full: LogThrottle,
 }
@@ -119,7 +119,7 @@ impl Sources {
             wake: Notify::new(),
             notify: Arc::clone(notify),
             client: self.client.clone(),
-            bound: self.bound,
+            limit: self.limit,
             all: Arc::clone(&self.referred),
             reports: LogThrottle::at_most(LINES),
             full: LogThrottle::default(),
@@ -246,8 +246,8 @@ impl<K> Shared<K> {
                 if entry.unused_since.is_some() {
                     return false;
                 }
-                let away = source.informer.standing().away;
-                let why = away.map(|away| away.why).unwrap_or_default();
+                let failure = source.informer.status().failure;
+                let why = failure.map(|failure| failure.why).unwrap_or_default();
                 entry.unread = Some(UnreadKind { resource: source.resource.clone(), why });
                 entry.source = None;
                 put_off(entry, now);
@@ -371,8 +371,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
             return;
         };
         let Served { path, resource, is_namespaced } = served;
-        let share = self.all.share(resource.clone());
-        let informer = Arc::new(SourceInformer::new(self.bound, share));
+        let memory = self.all.of_type(resource.clone());
+        let informer = Arc::new(SourceInformer::new(self.limit, memory));
         let changed = informer.follow(Arc::clone(&self.notify));
         let follower = Follower::new(Arc::clone(&informer), resource.clone(), MISSING);
         let objects = ListWatch::of_metadata(self.client.clone(), &path);
@@ -388,9 +388,9 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
 
 /// The time at which an unreadable source is dropped.
 fn lost_at<K>(source: &KindSource<K>) -> Option<Instant> {
-    let standing = source.informer.standing();
-    let since = standing.away?.refused_since?;
-    Some(if standing.is_synced { since + GRACE } else { since })
+    let status = source.informer.status();
+    let since = status.failure?.refused_since?;
+    Some(if status.is_synced { since + GRACE } else { since })
 }
 
 fn put_off<K>(entry: &mut Entry<K>, now: Instant) {

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::counted::{self, Counted, Unread};
+use super::counting_decoder::{self, DecodeError, Decoded};
 use super::informer::Reading;
 use super::{SourceOptions, SourceType};
 use crate::cluster::bounded_client::AnswerTooLong;
@@ -84,24 +84,24 @@ fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
 /// A change of an object.
 pub(super) enum Change<K> {
     /// The object exists and was decoded.
-    Kept(Key, Reading<K>),
+    Decoded(Key, Reading<K>),
     /// The object exists and has not changed.
-    Same(Key),
+    Unchanged(Key),
     /// The object exists and cannot be decoded as its type, for this reason.
     Unreadable(Key, String),
     /// The object was deleted.
-    Gone(Key),
+    Deleted(Key),
 }
 
 /// Receives the changes of a list or a watch.
-pub(super) trait Keeper<K> {
+pub(super) trait ChangeSink<K> {
     /// The number of bytes that the object with this key may use.
-    fn room(&self, key: &Key) -> usize;
+    fn free_bytes(&self, key: &Key) -> usize;
     /// Hashes the JSON of objects and the decoded values.
     fn hasher(&self) -> &RandomState;
     /// Whether the stored object was read from JSON with this hash.
     fn is_same(&self, key: &Key, hash: u64) -> bool;
-    fn keep(&mut self, change: Change<K>);
+    fn apply(&mut self, change: Change<K>);
 }
 
 /// Lists and watches the objects of a type in a scope.
@@ -114,6 +114,9 @@ pub(super) struct ListWatch<K> {
     limit: u32,
     of: PhantomData<fn() -> K>,
 }
+
+/// A request, or the reason why its parameters are invalid.
+type RequestResult = Result<Request<Vec<u8>>, kube::core::request::Error>;
 
 #[derive(Deserialize)]
 struct Page<'a> {
@@ -177,11 +180,14 @@ impl<K: DeserializeOwned> ListWatch<K> {
     /// Checks that the objects can be listed.
     pub(super) async fn probe(&self) -> Result<(), Interruption> {
         let parameters = ListParams::default().limit(1);
-        let request = match self.is_metadata {
-            true => self.requests.list_metadata(&parameters),
-            false => self.requests.list(&parameters),
-        };
-        self.send(request).await.map(drop)
+        self.send(self.list_request(&parameters)).await.map(drop)
+    }
+
+    fn list_request(&self, parameters: &ListParams) -> RequestResult {
+        match self.is_metadata {
+            true => self.requests.list_metadata(parameters),
+            false => self.requests.list(parameters),
+        }
     }
 
     /// The interval between lists, if the objects are polled instead of watched.
@@ -195,7 +201,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
     /// requested without pages, because their server computes the whole list for each request.
     pub(super) async fn list(
         &mut self,
-        keeper: &mut impl Keeper<K>,
+        sink: &mut impl ChangeSink<K>,
     ) -> Result<Option<String>, Interruption> {
         let is_polled = self.scope.every().is_some();
         let mut from: Option<String> = None;
@@ -207,11 +213,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
                 field_selector: self.scope.fields().map(str::to_owned),
                 ..ListParams::default()
             };
-            let request = match self.is_metadata {
-                true => self.requests.list_metadata(&parameters),
-                false => self.requests.list(&parameters),
-            };
-            let answer = self.send(request).await?;
+            let answer = self.send(self.list_request(&parameters)).await?;
             let most = if self.limit > 1 && !is_polled { PAGE_BYTES } else { usize::MAX };
             let Some(text) = read_body(answer, most).await? else {
                 self.limit /= 2;
@@ -224,7 +226,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
             for object in page.items.unwrap_or_default() {
                 let named: Named = serde_json::from_str(object.get()).map_err(malformed)?;
                 if let Some(key) = named.metadata.key() {
-                    keep(key, object.get(), keeper)?;
+                    decode_into(key, object.get(), sink)?;
                 }
             }
             from = page.metadata.continue_.filter(|token| !token.is_empty());
@@ -241,7 +243,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
     pub(super) async fn watch(
         &self,
         revision: &mut String,
-        keeper: &mut impl Keeper<K>,
+        sink: &mut impl ChangeSink<K>,
         mut is_watching: impl FnMut(),
     ) -> Result<bool, Interruption> {
         let parameters = WatchParams {
@@ -284,7 +286,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                take_event(&line, revision, keeper)?;
+                take_event(&line, revision, sink)?;
                 has_seen = true;
             }
             if buffer.is_empty() {
@@ -294,10 +296,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
         }
     }
 
-    async fn send(
-        &self,
-        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Response<Body>, Interruption> {
+    async fn send(&self, request: RequestResult) -> Result<Response<Body>, Interruption> {
         let request = request.map_err(|error| Interruption::Failed(error.to_string()))?;
         let answer = self.client.send(request.map(Body::from)).await?;
         match answer.status() {
@@ -339,7 +338,7 @@ async fn read_body(answer: Response<Body>, most: usize) -> Result<Option<Bytes>,
 fn take_event<K: DeserializeOwned>(
     line: &[u8],
     revision: &mut String,
-    keeper: &mut impl Keeper<K>,
+    sink: &mut impl ChangeSink<K>,
 ) -> Result<(), Interruption> {
     let event: Event<'_> = serde_json::from_slice(line).map_err(malformed)?;
     let text = event.object.get();
@@ -353,8 +352,8 @@ fn take_event<K: DeserializeOwned>(
     let Named { metadata } = serde_json::from_str(text).map_err(malformed)?;
     let key = metadata.key();
     match (event.event_type.as_str(), key) {
-        ("ADDED" | "MODIFIED", Some(key)) => keep(key, text, keeper)?,
-        ("DELETED", Some(key)) => keeper.keep(Change::Gone(key)),
+        ("ADDED" | "MODIFIED", Some(key)) => decode_into(key, text, sink)?,
+        ("DELETED", Some(key)) => sink.apply(Change::Deleted(key)),
         _ => {}
     }
     match metadata.resource_version.filter(|revision| !revision.is_empty()) {
@@ -367,31 +366,31 @@ fn take_event<K: DeserializeOwned>(
     Ok(())
 }
 
-/// Decodes an object and passes it to the keeper. An unchanged object of a repeated list is not decoded again, and its
+/// Decodes an object and passes it to the sink. An unchanged object of a repeated list is not decoded again, and its
 /// followers are not notified.
-pub(super) fn keep<K: DeserializeOwned>(
+pub(super) fn decode_into<K: DeserializeOwned>(
     key: Key,
     text: &str,
-    keeper: &mut impl Keeper<K>,
+    sink: &mut impl ChangeSink<K>,
 ) -> Result<(), Interruption> {
-    let hash = keeper.hasher().hash_one(text);
-    if keeper.is_same(&key, hash) {
-        keeper.keep(Change::Same(key));
+    let hash = sink.hasher().hash_one(text);
+    if sink.is_same(&key, hash) {
+        sink.apply(Change::Unchanged(key));
         return Ok(());
     }
     // Decoding runs `Deserialize` of the user's type, which may panic.
-    let read = || counted::read(text, keeper.room(&key), keeper.hasher());
-    let read = catch_unwind(AssertUnwindSafe(read));
-    let change = match read {
-        Ok(Ok(Counted { object, bytes, content })) => {
-            Change::Kept(key, Reading { object, bytes, hash, content })
+    let decode = || counting_decoder::decode(text, sink.free_bytes(&key), sink.hasher());
+    let decoded = catch_unwind(AssertUnwindSafe(decode));
+    let change = match decoded {
+        Ok(Ok(Decoded { object, bytes, content })) => {
+            Change::Decoded(key, Reading { object, bytes, hash, content })
         }
-        Ok(Err(Unread::TooLarge)) => return Err(Interruption::TooLarge(Excess::Memory)),
+        Ok(Err(DecodeError::TooLarge)) => return Err(Interruption::TooLarge(Excess::Memory)),
         // Other objects do not depend on this one.
-        Ok(Err(Unread::Malformed(error))) => Change::Unreadable(key, error.to_string()),
+        Ok(Err(DecodeError::Malformed(error))) => Change::Unreadable(key, error.to_string()),
         Err(_) => Change::Unreadable(key, "reading it panicked".to_owned()),
     };
-    keeper.keep(change);
+    sink.apply(change);
     Ok(())
 }
 
@@ -413,8 +412,8 @@ mod tests {
     #[derive(Default)]
     struct Told(Vec<String>, RandomState);
 
-    impl Keeper<ConfigMap> for Told {
-        fn room(&self, _: &Key) -> usize {
+    impl ChangeSink<ConfigMap> for Told {
+        fn free_bytes(&self, _: &Key) -> usize {
             10_000
         }
 
@@ -426,14 +425,14 @@ mod tests {
             false
         }
 
-        fn keep(&mut self, change: Change<ConfigMap>) {
+        fn apply(&mut self, change: Change<ConfigMap>) {
             self.0.push(match change {
-                Change::Kept(key, Reading { object, .. }) => {
+                Change::Decoded(key, Reading { object, .. }) => {
                     format!("{key} {}", object.data.map_or(0, |data| data.len()))
                 }
-                Change::Same(key) => format!("{key} same"),
+                Change::Unchanged(key) => format!("{key} same"),
                 Change::Unreadable(key, _) => format!("{key} unreadable"),
-                Change::Gone(key) => format!("{key} gone"),
+                Change::Deleted(key) => format!("{key} gone"),
             });
         }
     }
@@ -498,7 +497,7 @@ mod tests {
         let mut list = |value: &str| {
             let text = format!(r#"{{"metadata":{{"name":"a"}},"data":{{"b":"{value}"}}}}"#);
             follower.present = Some(HashSet::new());
-            keep(key.clone(), &text, &mut follower).unwrap();
+            decode_into(key.clone(), &text, &mut follower).unwrap();
             let present = follower.present.take().unwrap();
             assert!(present.contains(&key), "it is there");
             informer.complete(&present);

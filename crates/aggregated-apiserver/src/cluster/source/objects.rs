@@ -11,11 +11,11 @@ use crate::object::Key;
 
 /// The objects of one type by their keys. A clone is cheap, and shares all nodes of the map that neither copy changes.
 #[derive(Debug)]
-pub struct SourceObjects<K>(OrdMap<Key, Kept<K>>);
+pub struct SourceObjects<K>(OrdMap<Key, StoredObject<K>>);
 
 /// A stored object with its size and hashes.
 #[derive(Debug)]
-pub(super) struct Kept<K> {
+pub(super) struct StoredObject<K> {
     pub object: Arc<K>,
     /// The memory that the object uses, in bytes.
     pub bytes: usize,
@@ -29,9 +29,10 @@ pub(super) struct Kept<K> {
 /// Creates the objects of a test.
 impl<K> FromIterator<(Key, Arc<K>)> for SourceObjects<K> {
     fn from_iter<T: IntoIterator<Item = (Key, Arc<K>)>>(objects: T) -> Self {
-        let kept =
-            |(key, object)| (key, Kept { object, bytes: 0, hash: AtomicU64::new(0), content: 0 });
-        Self(objects.into_iter().map(kept).collect())
+        let stored = |(key, object)| {
+            (key, StoredObject { object, bytes: 0, hash: AtomicU64::new(0), content: 0 })
+        };
+        Self(objects.into_iter().map(stored).collect())
     }
 }
 
@@ -47,7 +48,7 @@ impl<K> Default for SourceObjects<K> {
     }
 }
 
-impl<K> Clone for Kept<K> {
+impl<K> Clone for StoredObject<K> {
     fn clone(&self) -> Self {
         let hash = AtomicU64::new(self.hash.load(Ordering::Relaxed));
         Self { object: Arc::clone(&self.object), bytes: self.bytes, hash, content: self.content }
@@ -57,17 +58,17 @@ impl<K> Clone for Kept<K> {
 impl<K> SourceObjects<K> {
     /// The object with this key.
     pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
-        self.0.get(key).map(|kept| &kept.object)
+        self.0.get(key).map(|stored| &stored.object)
     }
 
     /// The object with this key, and the stored key, which shares its memory with other copies.
     pub fn get_keyed(&self, key: &Key) -> Option<(&Key, &Arc<K>)> {
-        self.0.get_key_value(key).map(|(key, kept)| (key, &kept.object))
+        self.0.get_key_value(key).map(|(key, stored)| (key, &stored.object))
     }
 
     /// All objects, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<K>)> {
-        self.0.iter().map(|(key, kept)| (key, &kept.object))
+        self.0.iter().map(|(key, stored)| (key, &stored.object))
     }
 
     /// The keys of all objects, sorted.
@@ -77,7 +78,7 @@ impl<K> SourceObjects<K> {
 
     /// The objects in a range of keys, sorted by key.
     pub fn range(&self, range: impl RangeBounds<Key>) -> impl Iterator<Item = &Arc<K>> {
-        self.0.range(range).map(|(_, kept)| &kept.object)
+        self.0.range(range).map(|(_, stored)| &stored.object)
     }
 
     /// The number of objects.
@@ -86,9 +87,9 @@ impl<K> SourceObjects<K> {
     }
 
     /// Copies the object with this key from `others`, or removes it if `others` has none. Returns the previous object.
-    pub fn take_over(&mut self, key: &Key, others: &Self) -> Option<Arc<K>> {
+    pub fn copy_from(&mut self, key: &Key, others: &Self) -> Option<Arc<K>> {
         let before = match others.0.get_key_value(key) {
-            Some((key, kept)) => self.0.insert(key.clone(), kept.clone()),
+            Some((key, stored)) => self.0.insert(key.clone(), stored.clone()),
             None => self.0.remove(key),
         };
         before.map(|before| before.object)
@@ -101,21 +102,21 @@ impl<K> SourceObjects<K> {
     pub(super) fn packed(&self) -> Self {
         let first = self.0.iter().step_by(2);
         let rest = self.0.iter().skip(1).step_by(2);
-        let objects = first.chain(rest).map(|(key, kept)| (key.clone(), kept.clone()));
+        let objects = first.chain(rest).map(|(key, stored)| (key.clone(), stored.clone()));
         Self(objects.collect())
     }
 
-    pub(super) fn kept(&self, key: &Key) -> Option<&Kept<K>> {
+    pub(super) fn stored(&self, key: &Key) -> Option<&StoredObject<K>> {
         self.0.get(key)
     }
 
     /// Stores an object. Returns the previous one.
-    pub(super) fn insert(&mut self, key: Key, kept: Kept<K>) -> Option<Kept<K>> {
-        self.0.insert(key, kept)
+    pub(super) fn insert(&mut self, key: Key, stored: StoredObject<K>) -> Option<StoredObject<K>> {
+        self.0.insert(key, stored)
     }
 
     /// Removes an object. Returns it.
-    pub(super) fn remove(&mut self, key: &Key) -> Option<Kept<K>> {
+    pub(super) fn remove(&mut self, key: &Key) -> Option<StoredObject<K>> {
         self.0.remove(key)
     }
 }
@@ -145,7 +146,7 @@ mod tests {
         for (key, expected, names) in
             [("a", Some("a"), "b"), ("c", None, "bc"), ("d", None, "bc"), ("b", Some("b"), "bc")]
         {
-            let was = objects.take_over(&Key::of_text(key), &after);
+            let was = objects.copy_from(&Key::of_text(key), &after);
             assert_eq!(was.as_ref().map(|was| was.as_str()), expected);
             assert_eq!(objects.keys().map(Key::text).collect::<String>(), names);
         }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::SourceType;
 use super::follower::Follower;
-use super::list_watch::{Change, Interruption, Keeper, keep};
+use super::list_watch::{Change, ChangeSink, Interruption, decode_into};
 use crate::object::Key;
 
 /// The functions that open a stream and serialize its objects.
@@ -84,7 +84,7 @@ impl<K: SourceType> Follower<K> {
             };
             let taken = match event {
                 Ok(event) => {
-                    self.informer.set_away(None);
+                    self.informer.set_failure(None);
                     self.take_event(event, text_of)
                 }
                 // The stream continues by itself after an error, and may have retried without a delay.
@@ -115,14 +115,14 @@ impl<K: SourceType> Follower<K> {
             }
             Event::Delete(object) => {
                 if let Some(key) = key(&object) {
-                    self.keep(Change::Gone(key));
+                    self.apply(Change::Deleted(key));
                 }
             }
             Event::Apply(object) | Event::InitApply(object) => {
                 let Some(key) = key(&object) else { return Ok(()) };
                 let unusable = |error: serde_json::Error| Interruption::Failed(error.to_string());
                 let text = text_of(&object).map_err(unusable)?;
-                keep(key, &text, self)?;
+                decode_into(key, &text, self)?;
             }
         }
         Ok(())

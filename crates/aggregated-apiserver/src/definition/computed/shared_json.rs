@@ -59,7 +59,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(17);
         let sequencer = Arc::new(RevisionSequencer::starting(jiff::Timestamp::now(), 7));
         let cache = WatchCache::new(sequencer, 1 << 20);
-        let mut alike = SharedJson::default();
+        let mut shared_json = SharedJson::default();
         let mut given: BTreeMap<Key, Value> = BTreeMap::new();
         let mut most_shared = 0;
         for round in 0..4_000_u32 {
@@ -80,7 +80,7 @@ mod tests {
                 if random.u8(0..4) == 0 {
                     value["status"]["why"] = json!({"code": "Error", "message": round.to_string()});
                 }
-                let shared = alike.share(object(&value), &cache, given.len());
+                let shared = shared_json.share(object(&value), &cache, given.len());
                 cache.publish(&key, Some(shared));
                 given.insert(key, value);
             }
@@ -107,12 +107,12 @@ mod tests {
     fn forms_are_forgotten_where_there_are_too_many() {
         let sequencer = Arc::new(RevisionSequencer::starting(jiff::Timestamp::now(), 7));
         let cache = WatchCache::new(sequencer, 1 << 20);
-        let mut alike = SharedJson::default();
+        let mut shared_json = SharedJson::default();
         for index in 0..3 * FORMS {
             let member = format!("member-{index}");
             let value = json!({"metadata": {"name": "a", "uid": "u"}, "status": {(member): 1}});
-            alike.share(object(&value), &cache, 1);
+            shared_json.share(object(&value), &cache, 1);
         }
-        assert!(alike.one_of.len() <= FORMS + 2);
+        assert!(shared_json.one_of.len() <= FORMS + 2);
     }
 }

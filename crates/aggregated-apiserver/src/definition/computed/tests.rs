@@ -75,7 +75,7 @@ struct Fixture {
     _running: tokio::task::JoinHandle<()>,
 }
 
-/// A client whose requests never complete.
+/// A client with requests that never complete.
 fn unreachable_client() -> kube::Client {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
         std::future::pending::<()>().await;

@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use super::{Computation, Computed, Namer, Running};
+use super::{AnyComputation, Computation, Computed, SourceNaming};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources, resource_name};
 use crate::definition::kind::SourceKind;
-use crate::definition::lookup::{Asker, Opening, Pool, Related};
+use crate::definition::lookup::{ComputationNumber, LookupContext, Related, SharedLookups};
 use crate::definition::{FieldPermissions, PrinterColumns, Visibility};
 use crate::served_kind::SourceResource;
 use crate::watch_cache::WatchCache;
@@ -174,12 +174,12 @@ impl<C: Computed> Variant for Only<C> {
 
 /// Running computations, and the notification of their changes.
 pub struct Opened {
-    pub(super) computations: Vec<Box<dyn Running>>,
+    pub(super) computations: Vec<Box<dyn AnyComputation>>,
     pub(super) notify: Arc<Notify>,
     /// The lookups that the computations share.
-    pool: Pool,
+    shared_lookups: SharedLookups,
     /// The resource and the `source_name` function of each variant.
-    names: Vec<Namer>,
+    names: Vec<SourceNaming>,
 }
 
 impl Opened {
@@ -187,7 +187,7 @@ impl Opened {
         Self {
             computations: Vec::new(),
             notify: Arc::new(Notify::new()),
-            pool: Pool::default(),
+            shared_lookups: SharedLookups::default(),
             names: Vec::new(),
         }
     }
@@ -195,14 +195,20 @@ impl Opened {
     fn open<V: Variant>(
         &mut self,
         sources: &Sources,
-        (cache, narrow): (&Arc<WatchCache>, &Arc<[TypeId]>),
+        (cache, own_namespace_only): (&Arc<WatchCache>, &Arc<[TypeId]>),
         is_one_of_several: bool,
     ) {
-        let asker = Asker(u8::try_from(self.computations.len()).unwrap_or(u8::MAX));
-        let opening = Opening { sources, notify: &self.notify, asker, pool: &self.pool };
+        let computation =
+            ComputationNumber(u8::try_from(self.computations.len()).unwrap_or(u8::MAX));
+        let context = LookupContext {
+            sources,
+            notify: &self.notify,
+            computation,
+            shared_lookups: &self.shared_lookups,
+        };
         let place = (self.names.clone(), is_one_of_several);
-        let (cache, narrow) = (Arc::clone(cache), Arc::clone(narrow));
-        let computation = Computation::<V>::new(&opening, (cache, narrow), place);
+        let (cache, own_namespace_only) = (Arc::clone(cache), Arc::clone(own_namespace_only));
+        let computation = Computation::<V>::new(&context, (cache, own_namespace_only), place);
         self.names.push((resource_name::<V::Source>(), V::source_name));
         self.computations.push(Box::new(computation));
     }
@@ -217,7 +223,11 @@ pub trait Variants<K>: 'static {
     #[doc(hidden)]
     fn looked_up() -> Vec<SourceKind>;
     #[doc(hidden)]
-    fn open(sources: &Sources, cache: &Arc<WatchCache>, narrow: &Arc<[TypeId]>) -> Opened;
+    fn open(
+        sources: &Sources,
+        cache: &Arc<WatchCache>,
+        own_namespace_only: &Arc<[TypeId]>,
+    ) -> Opened;
 }
 
 /// The resource on which callers need permissions.
@@ -257,11 +267,11 @@ macro_rules! variants {
             fn open(
                 sources: &Sources,
                 cache: &Arc<WatchCache>,
-                narrow: &Arc<[TypeId]>,
+                own_namespace_only: &Arc<[TypeId]>,
             ) -> Opened {
                 let mut opened = Opened::new();
                 let is_one_of_several = [$(stringify!($name)),*].len() > 1;
-                $(opened.open::<$name>(sources, (cache, narrow), is_one_of_several);)*
+                $(opened.open::<$name>(sources, (cache, own_namespace_only), is_one_of_several);)*
                 opened
             }
         }

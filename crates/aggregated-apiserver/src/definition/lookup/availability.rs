@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cluster::Standing;
+use crate::cluster::SourceStatus;
 
 /// The longest time that a kind waits for the first list of a lookup. A healthy cluster needs less, and readers should
 /// not wait for an unhealthy one.
@@ -27,16 +27,16 @@ pub(super) enum Availability {
 impl Availability {
     /// The availability at the time `now` of a lookup that was opened at `opened`. Also returns until when it holds if
     /// nothing changes.
-    pub fn at(now: Instant, standing: &Standing, opened: Instant) -> (Self, Option<Instant>) {
-        let refused_since = standing.away.as_ref().and_then(|away| away.refused_since);
+    pub fn at(now: Instant, status: &SourceStatus, opened: Instant) -> (Self, Option<Instant>) {
+        let refused_since = status.failure.as_ref().and_then(|failure| failure.refused_since);
         let until = |end: Instant, meanwhile: Self| match now < end {
             true => (meanwhile, Some(end)),
             false => (Self::Unavailable, None),
         };
-        if standing.excess.is_some() {
+        if status.excess.is_some() {
             return (Self::Unavailable, None);
         }
-        match (standing.is_synced, refused_since) {
+        match (status.is_synced, refused_since) {
             (true, None) => (Self::Available, None),
             (true, Some(since)) => until(since + GRACE, Self::Available),
             (false, None) => until(opened + PATIENCE, Self::Unknown),

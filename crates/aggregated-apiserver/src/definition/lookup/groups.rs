@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use super::aggregates::Aggregate;
+use super::sums::Aggregate;
 
 /// A sum and the number of its objects.
 #[derive(Clone, Default)]

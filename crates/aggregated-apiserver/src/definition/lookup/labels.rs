@@ -1,7 +1,7 @@
 //! Indexes for labels and label selectors, so that either can be found by the other without a scan.
 //!
 //! Objects are found by a selector, and selectors by the labels of an object. Both directions are used twice: for the
-//! objects of a lookup, and for the recorded questions.
+//! objects of a lookup, and for the recorded queries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -96,19 +96,19 @@ type ByValue<P> = BTreeMap<Box<str>, SmallSet<P>>;
 
 /// An index of places by their labels.
 #[derive(Debug)]
-pub(super) struct Labelled<P> {
+pub(super) struct ByLabels<P> {
     by_key: HashMap<Box<str>, ByValue<P>>,
     all: SmallSet<P>,
     bytes: usize,
 }
 
-impl<P> Default for Labelled<P> {
+impl<P> Default for ByLabels<P> {
     fn default() -> Self {
         Self { by_key: HashMap::new(), all: SmallSet::default(), bytes: 0 }
     }
 }
 
-impl<P: Ord + Clone> Labelled<P> {
+impl<P: Ord + Clone> ByLabels<P> {
     pub fn insert(&mut self, place: &P, labels: &Labels) {
         if !self.all.insert(place.clone()) {
             return;
@@ -175,7 +175,7 @@ type ByText<P> = HashMap<Box<str>, SmallSet<P>>;
 
 /// An index of places by their label selectors.
 #[derive(Debug)]
-pub(super) struct Selecting<P> {
+pub(super) struct BySelector<P> {
     /// The places by the key and value that a selector requires.
     by_value: HashMap<Box<str>, ByValue<P>>,
     /// The positions of selectors that require a key with any value, by that key.
@@ -184,13 +184,13 @@ pub(super) struct Selecting<P> {
     anywhere: SmallSet<P>,
 }
 
-impl<P> Default for Selecting<P> {
+impl<P> Default for BySelector<P> {
     fn default() -> Self {
         Self { by_value: HashMap::new(), by_key: HashMap::new(), anywhere: SmallSet::default() }
     }
 }
 
-impl<P: Ord + Clone> Selecting<P> {
+impl<P: Ord + Clone> BySelector<P> {
     pub fn insert(&mut self, place: &P, terms: &Terms) {
         match terms.anchor() {
             Anchor::Everywhere => {
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn label_indexes_find_matching_objects_and_drop_removed_ones() {
         let mut random = fastrand::Rng::with_seed(11);
-        let (mut labelled, mut selecting) = (Labelled::default(), Selecting::default());
+        let (mut labelled, mut selecting) = (ByLabels::default(), BySelector::default());
         let (mut things, mut selectors) = (BTreeMap::new(), BTreeMap::new());
         for _ in 0..4_000 {
             let place = random.u8(0..20);

@@ -10,9 +10,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::availability::Availability;
-use super::pool::{Asker, Asking, Opening, SourceNumber};
-use super::questions::{About, QuestionId, Questions, Sources};
-use super::{Due, Related, Tracked};
+use super::queries::{Queries, QueryId, Search};
+use super::shared_lookups::{ComputationNumber, Dependent, LookupContext, SourceNumber};
+use super::{AnyLookup, Invalidated, Related, source_state};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kind::SourceKind;
 use crate::object::Key;
@@ -68,7 +68,7 @@ const PREFIX: &str = "metadata-of-";
 pub struct MetadataLookup<K> {
     shared: Arc<Shared<K>>,
     /// The computation that this handle belongs to, among those that share the lookup.
-    asker: Asker,
+    computation: ComputationNumber,
 }
 
 /// A type that can be deserialized from the metadata of objects of any kind.
@@ -84,22 +84,20 @@ struct Shared<K> {
 
 struct State<K> {
     /// The kinds that computations see; they change only between computations.
-    in_view: HashMap<KindName, InView<K>>,
+    visible: HashMap<KindName, VisibleKind<K>>,
     /// The objects of tests.
     given: HashMap<(KindName, Key), Arc<K>>,
-    questions: Questions,
-    /// The bytes of the questions that have been counted.
+    queries: Queries,
+    /// The bytes of the queries that have been counted.
     charged: usize,
-    /// The sources to compute again, for each asker that has not taken them yet.
-    pending: HashMap<Asker, Due<SourceNumber>>,
 }
 
-struct InView<K> {
+struct VisibleKind<K> {
     source: Arc<KindSource<K>>,
     availability: Availability,
 }
 
-impl<K> InView<K> {
+impl<K> VisibleKind<K> {
     fn is_available(&self) -> bool {
         self.availability == Availability::Available
     }
@@ -120,7 +118,7 @@ impl<K: MetadataType> MetadataLookup<K> {
             return None;
         }
         let mut state = self.state();
-        let found = match state.in_view.get(&kind) {
+        let found = match state.visible.get(&kind) {
             Some(of_kind) if of_kind.is_available() => {
                 let namespace = namespace.filter(|_| of_kind.source.is_namespaced);
                 of_kind.source.informer.get(&Key::new(namespace, name))
@@ -137,7 +135,7 @@ impl<K: MetadataType> MetadataLookup<K> {
             followed.want(&kind);
         }
         let namespace = namespace.map(Box::from);
-        state.questions.ask(About::Referred(kind, name.into(), namespace).into());
+        state.queries.record(Search::Referred(kind, name.into(), namespace).into());
         self.charge(&mut state);
         found
     }
@@ -166,37 +164,37 @@ impl<K: MetadataType> MetadataLookup<K> {
     }
 
     fn new(followed: Option<KindSources<K>>, given: HashMap<(KindName, Key), Arc<K>>) -> Self {
-        Self { shared: Arc::new(Shared::new(followed, given)), asker: Asker::default() }
+        Self {
+            shared: Arc::new(Shared::new(followed, given)),
+            computation: ComputationNumber::default(),
+        }
     }
 
-    /// Processes the changes for all askers that share this lookup. Returns when to do so again at the latest.
-    fn take_in(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
-        let State { in_view, questions, pending, .. } = &mut *state;
-        let (mut due, mut times) = (Sources::new(), Vec::new());
-        let mut before = std::mem::take(in_view);
+    /// Processes the changes for all computations that share this lookup. Returns when to do so again at the latest.
+    fn process_changes(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
+        let State { visible, queries, .. } = &mut *state;
+        let mut times = Vec::new();
+        let mut before = std::mem::take(visible);
         for (kind, source) in followed.followed() {
             let keys = source.changed.take();
-            let standing = source.informer.standing();
-            let (is, until) = Availability::at(Instant::now(), &standing, source.opened);
+            let status = source.informer.status();
+            let (is, until) = Availability::at(Instant::now(), &status, source.opened);
             times.extend(until);
             let known = before.remove(&kind);
             let is_same = known.is_some_and(|known| {
                 Arc::ptr_eq(&known.source, &source) && known.availability == is
             });
             if !is_same {
-                questions.find_of_kind(&kind, &mut due);
+                queries.invalidate_kind(&kind);
             } else if is == Availability::Available {
                 for key in keys {
-                    questions.find_referred(&kind, &key, source.is_namespaced, &mut due);
+                    queries.invalidate_referred(&kind, &key, source.is_namespaced);
                 }
             }
-            in_view.insert(kind, InView { source, availability: is });
+            visible.insert(kind, VisibleKind { source, availability: is });
         }
         for kind in before.into_keys() {
-            questions.find_of_kind(&kind, &mut due);
-        }
-        for asking in due {
-            pending.entry(asking.asker()).or_default().changed.insert(asking.source());
+            queries.invalidate_kind(&kind);
         }
         self.charge(state);
         times.into_iter().min()
@@ -204,17 +202,17 @@ impl<K: MetadataType> MetadataLookup<K> {
 
     /// Releases the kinds without any reference.
     fn release(&self, state: &mut State<K>) {
-        let released = state.questions.take_released();
+        let released = state.queries.take_released();
         if let Some(followed) = &self.shared.followed {
             released.iter().for_each(|kind| followed.release(kind));
         }
         self.charge(state);
     }
 
-    /// Reports the bytes of the questions to the memory accounting.
+    /// Reports the bytes of the queries to the memory accounting.
     fn charge(&self, state: &mut State<K>) {
         let Some(followed) = &self.shared.followed else { return };
-        let bytes = state.questions.bytes();
+        let bytes = state.queries.bytes();
         followed.charge(state.charged, bytes);
         state.charged = bytes;
     }
@@ -226,13 +224,8 @@ impl<K: MetadataType> MetadataLookup<K> {
 
 impl<K> Shared<K> {
     fn new(followed: Option<KindSources<K>>, given: HashMap<(KindName, Key), Arc<K>>) -> Self {
-        let state = State {
-            in_view: HashMap::new(),
-            given,
-            questions: Questions::default(),
-            charged: 0,
-            pending: HashMap::new(),
-        };
+        let state =
+            State { visible: HashMap::new(), given, queries: Queries::default(), charged: 0 };
         Self { followed, state: Mutex::new(state) }
     }
 }
@@ -247,14 +240,14 @@ impl<K> Drop for Shared<K> {
 }
 
 impl<K: MetadataType> Related for MetadataLookup<K> {
-    fn open(opening: &Opening<'_>) -> Self {
-        let shared = opening.pool.shared(TypeId::of::<Self>(), || {
-            Shared::new(Some(opening.sources.kinds(opening.notify)), HashMap::new())
+    fn open(context: &LookupContext<'_>) -> Self {
+        let shared = context.shared_lookups.of_type(TypeId::of::<Self>(), || {
+            Shared::new(Some(context.sources.kinds(context.notify)), HashMap::new())
         });
-        Self { shared, asker: opening.asker }
+        Self { shared, computation: context.computation }
     }
 
-    fn lookups(&self) -> Vec<&dyn Tracked> {
+    fn lookups(&self) -> Vec<&dyn AnyLookup> {
         vec![self]
     }
 
@@ -264,45 +257,37 @@ impl<K: MetadataType> Related for MetadataLookup<K> {
     }
 }
 
-impl<K: MetadataType> Tracked for MetadataLookup<K> {
+impl<K: MetadataType> AnyLookup for MetadataLookup<K> {
     fn type_of_objects(&self) -> TypeId {
         TypeId::of::<K>()
     }
 
     /// No declaration limits this lookup to a namespace.
-    fn has_looked_outside(&self, _namespace: Option<&str>) -> bool {
+    fn has_queried_outside(&self, _namespace: Option<&str>) -> bool {
         false
     }
 
-    fn leave_out(&self) {
+    fn make_unavailable(&self) {
         let mut state = self.state();
-        state.in_view.clear();
+        state.visible.clear();
         state.given.clear();
     }
 
-    fn take_seen(&self) -> Vec<QuestionId> {
-        self.state().questions.take_seen()
+    fn take_latest(&self) -> Vec<QueryId> {
+        self.state().queries.take_latest()
     }
 
-    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]) {
+    fn set_dependencies(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
         let mut state = self.state();
-        state.questions.settle(Asking::new(self.asker, source), before, now);
+        state.queries.set_dependencies(Dependent::new(self.computation, source), before, now);
         self.release(&mut state);
     }
 
-    fn drop_unsettled(&self, asked: &[QuestionId]) {
-        let mut state = self.state();
-        state.questions.drop_unsettled(asked);
-        self.release(&mut state);
-    }
-
-    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant> {
+    fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
-        let until = self.take_in(followed, &mut state);
-        if let Some(pending) = state.pending.remove(&self.asker) {
-            due.changed.extend(pending.changed);
-        }
+        let until = self.process_changes(followed, &mut state);
+        state.queries.take_invalidated(self.computation, invalidated);
         until
     }
 
@@ -313,23 +298,15 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
 
     fn sources(&self) -> Vec<SourceState> {
         let Some(followed) = &self.shared.followed else { return Vec::new() };
-        let in_view = followed.followed().into_iter().map(|(kind, source)| {
+        let visible = followed.followed().into_iter().map(|(kind, source)| {
             let state = self.state();
-            let is_available = state.in_view.get(&kind).is_some_and(InView::is_available);
-            let standing = source.informer.standing();
-            SourceState {
-                resource: format!("{PREFIX}{}", source.resource),
-                is_synced: standing.is_synced,
-                // Responses carry no warning about these kinds.
-                is_rightly_absent: !is_available
-                    || standing.away.is_some()
-                    || standing.unreadable > 0,
-                unseen_since: standing.away.as_ref().map(|away| away.since),
-                watch_error: standing.away.map(|away| away.why),
-                excess: standing.excess,
-                unreadable: standing.unreadable,
-                is_left_out: Some(!is_available),
-            }
+            let is_available = state.visible.get(&kind).is_some_and(VisibleKind::is_available);
+            let status = source.informer.status();
+            // Responses carry no warning about these kinds.
+            let is_rightly_absent =
+                !is_available || status.failure.is_some() || status.unreadable > 0;
+            let state = source_state(format!("{PREFIX}{}", source.resource), status, false);
+            SourceState { is_rightly_absent, is_left_out: Some(!is_available), ..state }
         });
         let unread = followed.unread().into_iter().map(|unread| SourceState {
             resource: format!("{PREFIX}{}", unread.resource),
@@ -341,11 +318,11 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
             is_left_out: Some(true),
             is_rightly_absent: true,
         });
-        in_view.chain(unread).collect()
+        visible.chain(unread).collect()
     }
 
     #[cfg(test)]
-    fn questions(&self) -> usize {
-        self.state().questions.len()
+    fn queries(&self) -> usize {
+        self.state().queries.len()
     }
 }

@@ -1,6 +1,6 @@
 //! Related: the lookups of a computation, as one value.
 
-use super::{Lookup, LookupOptions, Opening, Tracked};
+use super::{AnyLookup, Lookup, LookupContext, LookupOptions};
 use crate::cluster::SourceType;
 use crate::definition::kind::SourceKind;
 
@@ -8,19 +8,19 @@ use crate::definition::kind::SourceKind;
 /// tuples themselves.
 pub trait Related: Send + Sync + Sized + 'static {
     #[doc(hidden)]
-    fn open(opening: &Opening<'_>) -> Self;
+    fn open(context: &LookupContext<'_>) -> Self;
     #[doc(hidden)]
-    fn lookups(&self) -> Vec<&dyn Tracked>;
+    fn lookups(&self) -> Vec<&dyn AnyLookup>;
     #[doc(hidden)]
     fn kinds() -> Vec<SourceKind>;
 }
 
 impl<K: SourceType, S: LookupOptions> Related for Lookup<K, S> {
-    fn open(opening: &Opening<'_>) -> Self {
-        Lookup::open(opening)
+    fn open(context: &LookupContext<'_>) -> Self {
+        Lookup::open(context)
     }
 
-    fn lookups(&self) -> Vec<&dyn Tracked> {
+    fn lookups(&self) -> Vec<&dyn AnyLookup> {
         vec![self]
     }
 
@@ -30,9 +30,9 @@ impl<K: SourceType, S: LookupOptions> Related for Lookup<K, S> {
 }
 
 impl Related for () {
-    fn open(_: &Opening<'_>) -> Self {}
+    fn open(_: &LookupContext<'_>) -> Self {}
 
-    fn lookups(&self) -> Vec<&dyn Tracked> {
+    fn lookups(&self) -> Vec<&dyn AnyLookup> {
         Vec::new()
     }
 
@@ -44,14 +44,14 @@ impl Related for () {
 macro_rules! related {
     ($($name:ident)*) => {
         impl<$($name: Related),*> Related for ($($name,)*) {
-            fn open(opening: &Opening<'_>) -> Self {
-                ($($name::open(opening),)*)
+            fn open(context: &LookupContext<'_>) -> Self {
+                ($($name::open(context),)*)
             }
 
             #[allow(non_snake_case)] // each value is bound to the name of its type
-            fn lookups(&self) -> Vec<&dyn Tracked> {
+            fn lookups(&self) -> Vec<&dyn AnyLookup> {
                 let ($($name,)*) = self;
-                let mut lookups: Vec<&dyn Tracked> = Vec::new();
+                let mut lookups: Vec<&dyn AnyLookup> = Vec::new();
                 $(lookups.extend($name.lookups());)*
                 lookups
             }

@@ -4,8 +4,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::core::Expression;
 use serde_json::{from_value, json};
 
+use super::pairs::PairMeasure;
 use super::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn named(namespace: Option<&str>, name: &str, label: Option<&str>, text: &str) -> ConfigMap {
@@ -107,25 +108,26 @@ fn lookup_queries_are_stored_while_a_source_depends_on_them() {
     let (first, second) = (SourceNumber(1), SourceNumber(2));
     lookup.list(None);
     lookup.find_by(words, None, "red");
-    let asked = lookup.take_seen();
-    lookup.settle(first, &[], &asked);
+    let recorded = lookup.take_latest();
+    lookup.set_dependencies(first, &[], &recorded);
     lookup.find_by(words, None, "red");
-    let asked_again = lookup.take_seen();
-    lookup.settle(second, &[], &asked_again);
-    assert_eq!((asked.len(), asked_again.len(), lookup.questions()), (2, 1, 2));
-    lookup.settle(first, &asked, &[]);
-    assert_eq!(lookup.questions(), 1);
-    lookup.settle(second, &asked_again, &[]);
-    assert_eq!(lookup.questions(), 0);
-    lookup.find_matching(None, Selector::default());
-    lookup.drop_unsettled(&lookup.take_seen());
-    assert_eq!(lookup.questions(), 0);
+    let recorded_again = lookup.take_latest();
+    lookup.set_dependencies(second, &[], &recorded_again);
+    assert_eq!((recorded.len(), recorded_again.len(), lookup.queries()), (2, 1, 2));
+    lookup.set_dependencies(first, &recorded, &[]);
+    assert_eq!(lookup.queries(), 1);
+    lookup.set_dependencies(second, &recorded_again, &[]);
+    assert_eq!(lookup.queries(), 0);
 }
 
 /// Changes an object, or removes it.
-fn replace(view: &mut View<ConfigMap>, key: &Key, object: Option<Arc<ConfigMap>>) -> view::Touched {
+fn replace(
+    indexed: &mut IndexedObjects<ConfigMap>,
+    key: &Key,
+    object: Option<Arc<ConfigMap>>,
+) -> indexed_objects::IndexChange {
     let objects = object.map(|object| (key.clone(), object)).into_iter().collect();
-    view.take_over(key, &objects)
+    indexed.apply_change(key, &objects)
 }
 
 /// A sum with a maximum of ten; it panics beyond that.
@@ -152,17 +154,17 @@ fn small(map: &ConfigMap) -> Small {
 /// An object at which a sum panics is omitted, and the other objects are still counted.
 #[test]
 fn sums_omit_objects_that_make_the_measure_panic() {
-    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
-    let totals_of = || AggregatesOf::new(texts_of(namespace), Box::new(small));
+    let sums_of = || Sums::of_objects(index_function(namespace), small);
     let mut set = |name: &str, text: Option<&str>| {
         let (namespace, _) = name.split_once('/').unwrap();
         let key = Key::of_text(name);
         let object = text.map(|text| Arc::new(named(Some(namespace), name, None, text)));
-        let touched = replace(&mut view, &key, object);
+        let touched = replace(&mut indexed, &key, object);
         let groups: Vec<String> = touched.groups.iter().map(|(_, text)| text.to_string()).collect();
-        let sums = ["a", "b"].map(|text| view.total::<Small, _>(id, totals_of, None, text).0);
+        let sums = ["a", "b"].map(|text| indexed.sum::<Small, _>(id, sums_of, None, text).0);
         (groups, sums)
     };
     let many = "x ".repeat(20);
@@ -189,14 +191,14 @@ fn growing(map: &ConfigMap) -> Small {
 /// The removal of an object makes a sum panic. When the object is added again, the sum counts it once.
 #[test]
 fn an_object_added_again_after_a_panicking_removal_is_summed_once() {
-    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
-    let totals_of = || AggregatesOf::new(texts_of(namespace), Box::new(growing));
+    let sums_of = || Sums::of_objects(index_function(namespace), growing);
     let mut set = |name: &str, text: Option<&str>| {
         let object = text.map(|text| Arc::new(named(Some("a"), name, None, text)));
-        replace(&mut view, &Key::new(Some("a"), name), object);
-        view.total::<Small, _>(id, totals_of, None, "a").0
+        replace(&mut indexed, &Key::new(Some("a"), name), object);
+        indexed.sum::<Small, _>(id, sums_of, None, "a").0
     };
     assert_eq!((set("one", Some("x")), set("two", Some("x y"))), (1, 3));
     GROWN.store(5, Ordering::Relaxed);
@@ -230,9 +232,11 @@ fn services() -> Arc<SourceInformer<Service>> {
 }
 
 /// Sums of ConfigMaps by colour, each with the weight of its Service.
-fn weighed_by(services: &Arc<SourceInformer<Service>>) -> JoinedTotals<ConfigMap, Service, i64> {
-    let others = Others::followed(services, &Arc::default(), true);
-    JoinedTotals::new(texts_of(color), Box::new(weighed), others)
+fn weighed_by(
+    services: &Arc<SourceInformer<Service>>,
+) -> Sums<ConfigMap, PairMeasure<ConfigMap, Service, i64>> {
+    let others = JoinedObjects::followed(services, &Arc::default(), true);
+    Sums::of_pairs(index_function(color), weighed, others)
 }
 
 /// Sums over pairs equal those over the existing pairs after any sequence of changes on both sides.
@@ -240,12 +244,12 @@ fn weighed_by(services: &Arc<SourceInformer<Service>>) -> JoinedTotals<ConfigMap
 fn sums_over_pairs_follow_both() {
     let mut random = fastrand::Rng::with_seed(5);
     let informer = services();
-    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let totals_of = || weighed_by(&informer);
+    let sums_of = || weighed_by(&informer);
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut ports: BTreeMap<Key, i32> = BTreeMap::new();
-    let mut before = ["x", "y"].map(|text| view.total::<i64, _>(id, totals_of, Some("a"), text));
+    let mut before = ["x", "y"].map(|text| indexed.sum::<i64, _>(id, sums_of, Some("a"), text));
     // Indexes that are built while changes of the other objects are not processed yet.
     let mut late = vec![
         IndexId::of::<[u8; 1]>(),
@@ -263,7 +267,7 @@ fn sums_over_pairs_follow_both() {
             let text: Vec<&str> =
                 (0..random.usize(1..4)).map(|_| random.choice(["x", "y"]).unwrap()).collect();
             let object = random.bool().then(|| named(Some("a"), &name, None, &text.join(" ")));
-            let groups = replace(&mut view, &key, object.clone().map(Arc::new)).groups;
+            let groups = replace(&mut indexed, &key, object.clone().map(Arc::new)).groups;
             touched.extend(groups.into_iter().map(|(_, text)| text));
             match object {
                 Some(object) => maps.insert(key, object),
@@ -273,9 +277,9 @@ fn sums_over_pairs_follow_both() {
             let port = random.bool().then(|| random.i32(1..4));
             informer.set(key.clone(), port.map(|port| service(&name, port)));
             if let Some(index) = random.u8(0..50).eq(&0).then(|| late.pop()).flatten() {
-                view.indexed(index, || texts_of(color), None, "x");
+                assert!(indexed.indexed(index, || index_function(color), None, "x").count() <= 4);
             }
-            view.join(|joined, is_measured, (_, text)| {
+            indexed.join(|joined, is_measured, (_, text)| {
                 assert!(is_measured && *joined == key);
                 touched.insert(text.clone());
             });
@@ -284,7 +288,7 @@ fn sums_over_pairs_follow_both() {
                 None => ports.remove(&key),
             };
         }
-        let sums = ["x", "y"].map(|text| view.total::<i64, _>(id, totals_of, Some("a"), text));
+        let sums = ["x", "y"].map(|text| indexed.sum::<i64, _>(id, sums_of, Some("a"), text));
         for (at, text) in ["x", "y"].into_iter().enumerate() {
             let group = maps.iter().filter(|(_, map)| words(map)[0] == text);
             let weights = group.filter_map(|(key, map)| {
@@ -295,8 +299,8 @@ fn sums_over_pairs_follow_both() {
         }
         before = sums;
     }
-    maps.into_keys().for_each(|key| drop(replace(&mut view, &key, None)));
-    assert_eq!(view.bytes(), 0);
+    maps.into_keys().for_each(|key| drop(replace(&mut indexed, &key, None)));
+    assert_eq!(indexed.bytes(), 0);
 }
 
 /// Same test with changes that are processed later and in batches, and with joined objects that exceed the memory limit
@@ -305,9 +309,9 @@ fn sums_over_pairs_follow_both() {
 fn sums_over_pairs_are_correct_when_changes_are_processed_late() {
     let mut random = fastrand::Rng::with_seed(31);
     let informer = services();
-    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let totals_of = || weighed_by(&informer);
+    let sums_of = || weighed_by(&informer);
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut services: BTreeMap<Key, Service> = BTreeMap::new();
     let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
@@ -328,7 +332,7 @@ fn sums_over_pairs_are_correct_when_changes_are_processed_late() {
             5..=16 => {
                 let text = random.choice(["x", "y z", "x y z"]).unwrap();
                 let map = random.bool().then(|| named(Some("a"), &name, None, text));
-                replace(&mut view, &key, map.clone().map(Arc::new));
+                replace(&mut indexed, &key, map.clone().map(Arc::new));
                 match map {
                     Some(map) => maps.insert(key, map),
                     None => maps.remove(&key),
@@ -349,13 +353,13 @@ fn sums_over_pairs_are_correct_when_changes_are_processed_late() {
             continue;
         }
         // Becoming synced again is a change, not a measurement.
-        view.join(|_, is_measured, _| assert_eq!(is_measured, was_listed || !is_listed));
+        indexed.join(|_, is_measured, _| assert_eq!(is_measured, was_listed || !is_listed));
         was_listed = is_listed;
         for text in ["x", "y"] {
             let group = maps.iter().filter(|(_, map)| is_listed && words(map)[0] == text);
             let weights =
                 group.filter_map(|(key, map)| services.get(key).map(|one| weighed(map, one)));
-            let sum = view.total::<i64, _>(id, totals_of, Some("a"), text);
+            let sum = indexed.sum::<i64, _>(id, sums_of, Some("a"), text);
             assert_eq!(sum, weights.sum::<i64>());
         }
         looked += 1;
@@ -373,8 +377,8 @@ fn lookups_are_correct_when_changes_are_processed_late() {
     let changed = informer.follow(Arc::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let index = IndexId::of::<u32>();
-    let totals_of = || AggregatesOf::new(texts_of(words), Box::new(lengths));
-    let mut view: Option<View<ConfigMap>> = None;
+    let sums_of = || Sums::of_objects(index_function(words), lengths);
+    let mut indexed: Option<IndexedObjects<ConfigMap>> = None;
     let mut there: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
     for _ in 0..6_000 {
@@ -407,23 +411,23 @@ fn lookups_are_correct_when_changes_are_processed_late() {
             continue;
         }
         let taken = informer.take(&changed);
-        assert_eq!(taken.standing.is_synced, is_listed);
+        assert_eq!(taken.status.is_synced, is_listed);
         if !is_listed {
             assert_eq!(taken.objects.len(), 0);
-            view = None;
+            indexed = None;
             continue;
         }
-        let view = view.get_or_insert_with(|| View::of(informer.objects()));
-        taken.keys.iter().for_each(|key| drop(view.take_over(key, &taken.objects)));
-        view.share(taken.objects);
-        let all: Vec<ConfigMap> = view.all(None).iter().map(|map| (**map).clone()).collect();
+        let indexed = indexed.get_or_insert_with(|| IndexedObjects::new(informer.objects()));
+        taken.keys.iter().for_each(|key| drop(indexed.apply_change(key, &taken.objects)));
+        indexed.share_objects(taken.objects);
+        let all: Vec<ConfigMap> = indexed.all(None).iter().map(|map| (**map).clone()).collect();
         assert!(all.iter().eq(there.values()));
         for word in ["x", "y", "z"] {
             let of_word: Vec<&ConfigMap> =
                 there.values().filter(|map| words(map).iter().any(|one| one == word)).collect();
-            let found = view.indexed(index, || texts_of(words), None, word);
-            assert!(found.iter().map(|map| &**map).eq(of_word.iter().copied()));
-            let sum: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, None, word);
+            let found = indexed.indexed(index, || index_function(words), None, word);
+            assert!(found.map(|map| &**map).eq(of_word.iter().copied()));
+            let sum: (i64, BTreeMap<String, usize>) = indexed.sum(id, sums_of, None, word);
             let expected =
                 of_word.iter().fold(Default::default(), |mut sum: (i64, BTreeMap<_, _>), map| {
                     sum.add(&lengths(map));
@@ -458,18 +462,20 @@ fn a_change_in_a_group_measures_only_the_changed_objects() {
     names.iter().for_each(|name| set(name));
     let key = |name: &str| Key::new(Some("a"), name);
     let map = |name: &str, text: &str| Arc::new(named(Some("a"), name, None, text));
-    let mut view = View::of(names.iter().map(|name| (key(name), map(name, "x"))).collect());
+    let mut indexed =
+        IndexedObjects::new(names.iter().map(|name| (key(name), map(name, "x"))).collect());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let others = || Others::followed(&informer, &Arc::default(), true);
-    let totals_of = || JoinedTotals::new(texts_of(color), Box::new(measured), others());
-    let sum = |view: &mut View<ConfigMap>| -> i64 { view.total(id, totals_of, None, "x") };
-    assert_eq!(sum(&mut view), 1_000);
+    let others = || JoinedObjects::followed(&informer, &Arc::default(), true);
+    let sums_of = || Sums::of_pairs(index_function(color), measured, others());
+    let sum =
+        |indexed: &mut IndexedObjects<ConfigMap>| -> i64 { indexed.sum(id, sums_of, None, "x") };
+    assert_eq!(sum(&mut indexed), 1_000);
     let before = MEASURED.load(Ordering::Relaxed);
     set("7");
-    view.join(|_, _, _| panic!("what is measured is as it was"));
-    replace(&mut view, &key("8"), Some(map("8", "x y")));
-    replace(&mut view, &key("9"), None);
-    assert_eq!(sum(&mut view), 999);
+    indexed.join(|_, _, _| panic!("what is measured is as it was"));
+    replace(&mut indexed, &key("8"), Some(map("8", "x y")));
+    replace(&mut indexed, &key("9"), None);
+    assert_eq!(sum(&mut indexed), 999);
     // The old contribution is measured again to subtract it, and then the new one.
     assert_eq!(MEASURED.load(Ordering::Relaxed) - before, 2 + 2 + 1);
 }
@@ -498,19 +504,19 @@ fn lengths(map: &ConfigMap) -> (i64, BTreeMap<String, usize>) {
 fn sums_follow_each_change() {
     let mut random = fastrand::Rng::with_seed(17);
     let mut objects: BTreeMap<Key, ConfigMap> = BTreeMap::new();
-    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let totals_of = || AggregatesOf::new(texts_of(words), Box::new(lengths));
-    let sums = |view: &mut View<ConfigMap>| {
+    let sums_of = || Sums::of_objects(index_function(words), lengths);
+    let sums = |indexed: &mut IndexedObjects<ConfigMap>| {
         let groups = [None, Some("a"), Some("b"), Some("c")].into_iter();
         let groups = groups.flat_map(|namespace| ["x", "y", "z"].map(|text| (namespace, text)));
         let sum = |(namespace, text): (Option<&'static str>, &'static str)| {
-            let sum: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, namespace, text);
+            let sum: (i64, BTreeMap<String, usize>) = indexed.sum(id, sums_of, namespace, text);
             ((namespace, text), sum)
         };
         groups.map(sum).collect::<BTreeMap<_, _>>()
     };
-    let mut before = sums(&mut view);
+    let mut before = sums(&mut indexed);
     for _ in 0..5_000 {
         let namespace = random.choice(["a", "b", "c"]).unwrap();
         let name = random.u8(0..4).to_string();
@@ -518,12 +524,12 @@ fn sums_follow_each_change() {
         let text: Vec<&str> =
             (0..random.usize(0..4)).map(|_| random.choice(["x", "y", "z"]).unwrap()).collect();
         let object = random.bool().then(|| named(Some(namespace), &name, None, &text.join(" ")));
-        let touched = replace(&mut view, &key, object.clone().map(Arc::new));
+        let touched = replace(&mut indexed, &key, object.clone().map(Arc::new));
         match object {
             Some(object) => objects.insert(key.clone(), object),
             None => objects.remove(&key),
         };
-        let after = sums(&mut view);
+        let after = sums(&mut indexed);
         for (&(scope, text), sum) in &after {
             let group = objects.iter().filter(|(key, object)| {
                 let is_in_scope = scope.is_none_or(|scope| key.namespace() == Some(scope));
@@ -542,14 +548,14 @@ fn sums_follow_each_change() {
         before = after;
     }
     for key in objects.into_keys() {
-        replace(&mut view, &key, None);
+        replace(&mut indexed, &key, None);
     }
-    let nothing: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, None, "x");
+    let nothing: (i64, BTreeMap<String, usize>) = indexed.sum(id, sums_of, None, "x");
     assert_eq!(nothing, Default::default());
-    assert_eq!(view.bytes(), 0);
+    assert_eq!(indexed.bytes(), 0);
 }
 
-/// Objects can be joined with themselves: a question to the lookup must not wait for another question to the same
+/// Objects can be joined with themselves: a query to the lookup must not wait for another query to the same
 /// lookup.
 #[test]
 fn objects_are_joined_with_themselves() {

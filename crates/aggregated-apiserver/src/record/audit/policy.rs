@@ -136,9 +136,9 @@ impl Policy {
     pub fn parse(text: &str) -> Result<Self, String> {
         let options = serde_saphyr::options! { with_snippet: false };
         let value: Value = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| one_line(format!("it is no YAML: {error}")))?;
+            .map_err(|error| one_line(format!("it is not valid YAML: {error}")))?;
         if !value.is_object() {
-            return Err(format!("it must be a {KIND} of {API_VERSION}, and is no object"));
+            return Err(format!("it must be a {KIND} of {API_VERSION}, but it is not an object"));
         }
         let policy: Self = serde_path_to_error::deserialize(value)
             .map_err(|error| one_line(format!("{}: {}", error.path(), error.inner())))?;
@@ -150,11 +150,11 @@ impl Policy {
         if (self.api_version.as_str(), self.kind.as_str()) != (API_VERSION, KIND) {
             let (version, kind) = (&self.api_version, &self.kind);
             return Err(format!(
-                "it must be a {KIND} of {API_VERSION}, and is {kind} of {version}"
+                "it must be a {KIND} of {API_VERSION}, but it is a {kind} of {version}"
             ));
         }
         if self.rules.is_empty() {
-            return Err("rules: there is none, so nothing would be written".to_owned());
+            return Err("rules: must not be empty, because no event would be written".to_owned());
         }
         for (index, rule) in self.rules.iter().enumerate() {
             rule.validate().map_err(|why| format!("rules[{index}].{why}"))?;
@@ -192,12 +192,12 @@ impl Rule {
                 return wrong("must begin with /");
             }
             if url.trim_end_matches('*').contains('*') || url.ends_with("**") {
-                return wrong("may have one *, at its end");
+                return wrong("may contain one *, at its end");
             }
         }
         let is_of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
         if !self.non_resource_urls.is_empty() && is_of_resources {
-            let why = "a rule is about resources or about URLs, not both";
+            let why = "a rule must select resources or URLs, not both";
             return Err(format!("nonResourceURLs: {why}"));
         }
         for (index, one) in self.resources.iter().enumerate() {
@@ -207,7 +207,9 @@ impl Rule {
                 return Err(format!("resources[{index}].group: {group:?} {why}"));
             }
             if !one.resource_names.is_empty() && one.resources.is_empty() {
-                return Err(format!("resources[{index}].resourceNames: they need resources"));
+                return Err(format!(
+                    "resources[{index}].resourceNames: must not be set without resources"
+                ));
             }
         }
         Ok(())
@@ -369,13 +371,13 @@ mod tests {
     fn audit_policy_errors_name_the_field_on_one_line() {
         let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
         for (text, expected) in [
-            ("- a", "is no object"),
-            (":\n :", "it is no YAML"),
+            ("- a", "is not an object"),
+            (":\n :", "it is not valid YAML"),
             (
                 "apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]",
                 "it must be a Policy of audit.k8s.io/v1",
             ),
-            (&format!("{head}rules: []"), "rules: there is none"),
+            (&format!("{head}rules: []"), "rules: must not be empty"),
             (&format!("{head}rules: [{{level: All}}]"), "rules[0].level: unknown variant `All`"),
             (&format!("{head}rules: [{{verbs: [get]}}]"), "rules[0]: missing field `level`"),
             (&format!("{head}ruels: []"), "ruels: unknown field `ruels`"),
@@ -389,7 +391,7 @@ mod tests {
             ),
             (
                 &format!("{head}rules: [{{level: None, nonResourceURLs: ['/a*b']}}]"),
-                "may have one *",
+                "may contain one *",
             ),
             (
                 &format!("{head}rules: [{{level: None, nonResourceURLs: [/a], namespaces: [b]}}]"),
@@ -401,7 +403,7 @@ mod tests {
             ),
             (
                 &format!("{head}rules: [{{level: None, resources: [{{resourceNames: [a]}}]}}]"),
-                "they need resources",
+                "must not be set without resources",
             ),
         ] {
             let error = Policy::parse(text).unwrap_err();

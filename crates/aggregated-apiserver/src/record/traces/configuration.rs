@@ -40,16 +40,18 @@ impl TracingConfiguration {
         let one_line = |text: String| text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         let options = serde_saphyr::options! { with_snippet: false };
         let value: Value = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| one_line(format!("it is no YAML: {error}")))?;
+            .map_err(|error| one_line(format!("it is not valid YAML: {error}")))?;
         if !value.is_object() {
-            return Err(format!("it must be a {KIND}, and is no object"));
+            return Err(format!("it must be a {KIND}, but it is not an object"));
         }
         let file: File = serde_path_to_error::deserialize(value)
             .map_err(|error| one_line(format!("{}: {}", error.path(), error.inner())))?;
         if !API_VERSIONS.contains(&file.api_version.as_str()) || file.kind != KIND {
             let (version, kind) = (&file.api_version, &file.kind);
             let expected = API_VERSIONS[0];
-            return Err(format!("it must be a {KIND} of {expected}, and is {kind} of {version}"));
+            return Err(format!(
+                "it must be a {KIND} of {expected}, but it is a {kind} of {version}"
+            ));
         }
         let rate = file.sampling_rate_per_million.unwrap_or(0);
         let rate = u32::try_from(rate).ok().filter(|&rate| rate <= MILLION).ok_or_else(|| {
@@ -76,20 +78,20 @@ fn url(endpoint: &str) -> Result<String, String> {
     let Some((scheme, rest)) = endpoint.split_once("//") else {
         return match endpoint.strip_prefix("unix:") {
             Some(path) if path.starts_with('/') => Ok(format!("unix://{path}")),
-            Some(_) => wrong("must name a socket by its whole path"),
-            None => authority(endpoint).map_or_else(|| wrong("is no host and port"), Ok),
+            Some(_) => wrong("must contain the absolute path of a socket"),
+            None => authority(endpoint).map_or_else(|| wrong("must be a host and a port"), Ok),
         };
     };
     match scheme {
         // In `dns://SERVER/HOST:PORT`, the DNS server is optional.
         "dns:" => {
             let (_, host) = rest.split_once('/').unwrap_or(("", rest));
-            authority(host).map_or_else(|| wrong("is no host and port"), Ok)
+            authority(host).map_or_else(|| wrong("must be a host and a port"), Ok)
         }
         "unix:" if rest.starts_with('/') => Ok(endpoint.to_owned()),
-        "unix:" => wrong("must name a socket by its whole path"),
+        "unix:" => wrong("must contain the absolute path of a socket"),
         _ => {
-            wrong("has a scheme that is not supported: there may be none, dns or unix, without TLS")
+            wrong("has a scheme that is not supported; use dns, unix or no scheme, all without TLS")
         }
     }
 }
@@ -131,8 +133,8 @@ mod tests {
     #[test]
     fn tracing_configuration_errors_name_the_field_on_one_line() {
         for (text, expected) in [
-            ("- a", "is no object"),
-            (":\n :", "it is no YAML"),
+            ("- a", "is not an object"),
+            (":\n :", "it is not valid YAML"),
             ("apiVersion: v1\nkind: Pod", "it must be a TracingConfiguration of"),
             (&format!("{HEAD}endpont: a"), "endpont: unknown field `endpont`"),
             (&format!("{HEAD}samplingRatePerMillion: -1"), "samplingRatePerMillion: -1 is not"),
@@ -143,9 +145,9 @@ mod tests {
             ),
             (&format!("{HEAD}endpoint: https://a:1"), "scheme that is not supported"),
             (&format!("{HEAD}endpoint: unix-abstract://a"), "scheme that is not supported"),
-            (&format!("{HEAD}endpoint: collector"), "is no host and port"),
-            (&format!("{HEAD}endpoint: 'a b:1'"), "is no host and port"),
-            (&format!("{HEAD}endpoint: unix://run"), "by its whole path"),
+            (&format!("{HEAD}endpoint: collector"), "must be a host and a port"),
+            (&format!("{HEAD}endpoint: 'a b:1'"), "must be a host and a port"),
+            (&format!("{HEAD}endpoint: unix://run"), "absolute path of a socket"),
         ] {
             let error = TracingConfiguration::parse(text).unwrap_err();
             assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");

@@ -99,7 +99,7 @@ fn served_kind<'a>(
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let is_meant =
         |served: &&ServedKind| served.kind.group == group && served.kind.names.kind == kind;
-    let served = kinds.iter().find(is_meant).filter(|served| served.store().is_some());
+    let served = kinds.iter().find(is_meant).filter(|served| served.is_stored());
     let found = served.and_then(|served| Some((served, &**served.kind.version(version)?)));
     found.ok_or_else(|| {
         let why = "is not served: give its CustomResourceDefinition too";

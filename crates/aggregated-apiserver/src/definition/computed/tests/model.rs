@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::core::{Expression, Selector};
 
 use super::*;
-use crate::definition::lookup::{Asker, Pool};
+use crate::definition::lookup::{ComputationNumber, SharedLookups};
 use crate::watch_cache::Subscription;
 
 /// The Secrets and Services that a ConfigMap asks for.
@@ -153,9 +153,9 @@ impl Cluster {
 
     fn config_map(&mut self, key: &Key, random: &mut fastrand::Rng) -> ConfigMap {
         let mut asked = BTreeMap::new();
-        for question in ["name", "all", "color", "shape", "sum", "app", "none"] {
+        for query in ["name", "all", "color", "shape", "sum", "app", "none"] {
             if random.u8(0..4) == 0 {
-                asked.insert(question.to_owned(), random.u8(0..3).to_string());
+                asked.insert(query.to_owned(), random.u8(0..3).to_string());
             }
         }
         if let Some(namespace) =
@@ -219,12 +219,17 @@ impl Watched {
         let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
         let cache = Arc::new(WatchCache::new(sequencer, WINDOW_LIMIT));
         let (_, watch) = cache.subscribe(Scope::All);
-        let (notify, pool) = (Arc::default(), Pool::default());
-        let asker = Asker::default();
-        let opening = Opening { sources: &sources, notify: &notify, asker, pool: &pool };
+        let (notify, shared_lookups) = (Arc::default(), SharedLookups::default());
+        let computation = ComputationNumber::default();
+        let context = LookupContext {
+            sources: &sources,
+            notify: &notify,
+            computation,
+            shared_lookups: &shared_lookups,
+        };
         let place = (Vec::new(), false);
         let computation =
-            Computation::<Only<Answer>>::new(&opening, (Arc::clone(&cache), Arc::default()), place);
+            Computation::<Only<Answer>>::new(&context, (Arc::clone(&cache), Arc::default()), place);
         Self {
             computation,
             config_maps: sources.open(SourceOptions::ALL, ""),
@@ -239,7 +244,7 @@ impl Watched {
     /// Runs all pending computations. Returns the number of computations and the number of events.
     fn quiet(&mut self) -> (usize, usize) {
         loop {
-            let (due, _) = self.computation.take_due();
+            let (due, _) = self.computation.take_invalidated();
             if due.changed.is_empty() {
                 break;
             }
@@ -286,14 +291,14 @@ async fn break_or_mend(cluster: &mut Cluster, view: &Watched, random: &mut fastr
         }
         1 => {
             // The last known objects are used until the grace period ends.
-            view.secrets.go_away(Some(("no right", true)));
+            view.secrets.set_test_failure(Some(("no right", true)));
         }
         2 => {
-            view.secrets.go_away(Some(("no right", true)));
+            view.secrets.set_test_failure(Some(("no right", true)));
             tokio::time::advance(lookup::GRACE).await;
             cluster.secrets_are_away = true;
         }
-        3 => view.secrets.go_away(Some(("no connection", false))),
+        3 => view.secrets.set_test_failure(Some(("no connection", false))),
         _ => {
             // No object was stored while the limit was exceeded.
             for (key, secret) in &cluster.secrets {
@@ -366,7 +371,7 @@ async fn incremental_computation_equals_a_full_recomputation() {
     view.quiet();
     view.check(&cluster);
     let lookups = view.computation.related.lookups().into_iter();
-    assert_eq!(lookups.map(Tracked::questions).sum::<usize>(), 0, "questions are forgotten");
+    assert_eq!(lookups.map(AnyLookup::queries).sum::<usize>(), 0, "queries are forgotten");
 }
 
 fn set<T>(all: &mut BTreeMap<Key, T>, key: Key, object: Option<T>) {

@@ -2,31 +2,31 @@
 
 use std::collections::HashMap;
 
-use super::Seen;
+use super::Dependency;
 use super::unpublished::Hold;
 use crate::definition::lookup::SourceNumber;
 use crate::definition::numbered_values::Numbered;
 use crate::object::Key;
 
 /// The state of one source object.
-pub(super) struct Known {
+pub(super) struct SourceEntry {
     key: Key,
     /// The key of the published object.
     pub shown: Option<Key>,
-    /// The questions that its computation has asked: by lookup, and in order.
-    pub seen: Box<[Seen]>,
+    /// The queries that its computation has made: by lookup, and in order.
+    pub dependencies: Box<[Dependency]>,
     /// The held-back measurements; `None` if the source was never computed because of a measurement.
     pub hold: Option<Box<Hold>>,
 }
 
 /// The states of all sources.
 #[derive(Default)]
-pub(super) struct KnownSources {
+pub(super) struct SourceTable {
     numbers: HashMap<Key, SourceNumber>,
-    all: Numbered<Known>,
+    all: Numbered<SourceEntry>,
 }
 
-impl KnownSources {
+impl SourceTable {
     /// The number of sources.
     pub fn len(&self) -> usize {
         self.numbers.len()
@@ -37,26 +37,26 @@ impl KnownSources {
         if let Some(number) = self.numbers.get(key) {
             return *number;
         }
-        let (key, shown, seen) = (key.clone(), None, Box::default());
-        let known = Known { key: key.clone(), shown, seen, hold: None };
-        let number = SourceNumber(self.all.add(known));
+        let (key, shown, dependencies) = (key.clone(), None, Box::default());
+        let entry = SourceEntry { key: key.clone(), shown, dependencies, hold: None };
+        let number = SourceNumber(self.all.add(entry));
         self.numbers.insert(key, number);
         number
     }
 
     /// The state of the source object with this number.
-    pub fn get_mut(&mut self, SourceNumber(number): SourceNumber) -> Option<&mut Known> {
+    pub fn get_mut(&mut self, SourceNumber(number): SourceNumber) -> Option<&mut SourceEntry> {
         self.all.get_mut(number)
     }
 
     /// The key of the source with a number. Numbers are reused: if the caller means an earlier source that was deleted,
     /// the current one is computed again without need.
     pub fn key(&self, SourceNumber(number): SourceNumber) -> Option<&Key> {
-        self.all.get(number).map(|known| &known.key)
+        self.all.get(number).map(|entry| &entry.key)
     }
 
     /// Removes a source. Returns its state.
-    pub fn remove(&mut self, key: &Key) -> Option<Known> {
+    pub fn remove(&mut self, key: &Key) -> Option<SourceEntry> {
         let SourceNumber(number) = self.numbers.remove(key)?;
         self.all.remove(number)
     }
@@ -68,18 +68,18 @@ mod tests {
 
     #[test]
     fn source_numbers_are_unique_and_reused_after_removal() {
-        let mut known = KnownSources::default();
+        let mut table = SourceTable::default();
         let [a, b, c] = ["a", "b", "c"].map(Key::of_text);
-        let (of_a, of_b) = (known.number_of(&a), known.number_of(&b));
-        assert_eq!((known.number_of(&a), known.len()), (of_a, 2));
-        assert_eq!((known.key(of_a), known.key(of_b)), (Some(&a), Some(&b)));
-        if let Some(known) = known.get_mut(of_a) {
-            known.shown = Some(c.clone());
+        let (of_a, of_b) = (table.number_of(&a), table.number_of(&b));
+        assert_eq!((table.number_of(&a), table.len()), (of_a, 2));
+        assert_eq!((table.key(of_a), table.key(of_b)), (Some(&a), Some(&b)));
+        if let Some(entry) = table.get_mut(of_a) {
+            entry.shown = Some(c.clone());
         }
-        assert_eq!(known.remove(&a).and_then(|known| known.shown), Some(c.clone()));
-        assert_eq!(known.key(of_a), None);
-        assert!(known.remove(&a).is_none());
-        assert_eq!((known.number_of(&c), known.key(of_a)), (of_a, Some(&c)));
-        assert!(known.get_mut(of_a).is_some_and(|known| known.shown.is_none()));
+        assert_eq!(table.remove(&a).and_then(|entry| entry.shown), Some(c.clone()));
+        assert_eq!(table.key(of_a), None);
+        assert!(table.remove(&a).is_none());
+        assert_eq!((table.number_of(&c), table.key(of_a)), (of_a, Some(&c)));
+        assert!(table.get_mut(of_a).is_some_and(|entry| entry.shown.is_none()));
     }
 }

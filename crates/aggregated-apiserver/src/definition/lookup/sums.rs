@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 
 use super::groups::{ByNamespace, Group};
-use super::view::{TextsOf, guarded};
+use super::indexed_objects::{IndexFunction, catch_user_panic};
 use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::Key;
 
@@ -123,33 +123,29 @@ fn change<K: Ord + Clone, T: Aggregate>(
 pub(super) type Contribution<T> = (Vec<Box<str>>, T);
 
 /// Logs the object that is omitted from all sums.
-fn tell_left_out<K: SourceType>(key: &Key) {
+fn log_omitted<K: SourceType>(key: &Key) {
     let what = resource_name::<K>();
     tracing::error!(source = %what, object = %key, "panic in a sum; the object is omitted from it");
 }
 
 /// The sums of one measure over the groups of one index.
-pub(super) trait Aggregates<K>: Send + Sync {
+pub(super) trait AnySums<K>: Send + Sync {
     /// Processes a change of an object. Returns the groups whose sums have changed.
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>>;
     /// The groups that an object belongs to.
-    fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
+    fn values(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
     /// Computes all sums again without the object `without` and without any other object at which the user's code
     /// panics. These objects are logged, and tried again when they change.
-    fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key);
+    fn rebuild(&mut self, objects: &SourceObjects<K>, without: &Key);
     /// Takes the keys whose joined objects have changed since the last call, and whether the changes are measurements.
     /// Each key must be joined before anything else changes.
-    fn take_joined(&mut self) -> (HashSet<Key>, bool) {
-        (HashSet::new(), false)
-    }
+    fn take_joined(&mut self) -> (HashSet<Key>, bool);
     /// Processes the change of a joined object. Returns the groups whose sums have changed.
-    fn join(&mut self, _key: &Key, _object: Option<&K>) -> Vec<Box<str>> {
-        Vec::new()
-    }
+    fn join(&mut self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
     /// Called when all taken keys have been joined.
-    fn end_join(&mut self) {}
+    fn end_join(&mut self);
     /// The sum of a group.
-    fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any>;
+    fn of(&self, namespace: Option<&str>, value: &str) -> Option<&dyn Any>;
     /// The approximate memory of the sums, in bytes.
     fn bytes(&self) -> usize;
 }
@@ -157,44 +153,26 @@ pub(super) trait Aggregates<K>: Send + Sync {
 /// The memory overhead of a group besides its sums and its index value, in bytes.
 const GROUP: usize = 96;
 
-/// The contribution of an object, and its groups in order without duplicates. It is empty if the user's code panics. An
-/// object without groups is not measured.
-pub(super) fn contribution_of<K: SourceType, T: Aggregate>(
-    told: &AtomicBool,
-    key: &Key,
-    texts: impl FnOnce() -> Vec<Box<str>>,
-    measure: impl FnOnce() -> T,
-) -> Contribution<T> {
-    let contributed = guarded::<K, _>(told, key, || {
-        let mut texts = texts();
-        texts.sort_unstable();
-        texts.dedup();
-        let total = (!texts.is_empty()).then(measure);
-        (texts, total.unwrap_or_default())
-    });
-    contributed.unwrap_or_default()
-}
-
 /// The sum of each group. The key of a group is its value in the index.
-pub(super) struct Groups<T> {
-    by_text: HashMap<Box<str>, ByNamespace<T>>,
+pub(super) struct GroupSums<T> {
+    by_value: HashMap<Box<str>, ByNamespace<T>>,
     /// Objects that are omitted from all sums because the user's code panics at them.
-    left_out: HashSet<Key>,
+    omitted: HashSet<Key>,
     /// The memory of the sums, in bytes.
     bytes: usize,
 }
 
-impl<T> Default for Groups<T> {
+impl<T> Default for GroupSums<T> {
     fn default() -> Self {
-        Self { by_text: HashMap::new(), left_out: HashSet::new(), bytes: 0 }
+        Self { by_value: HashMap::new(), omitted: HashSet::new(), bytes: 0 }
     }
 }
 
-fn size<T: Aggregate>(text: &str, groups: &ByNamespace<T>) -> usize {
-    GROUP + text.len() + groups.size()
+fn size<T: Aggregate>(value: &str, groups: &ByNamespace<T>) -> usize {
+    GROUP + value.len() + groups.size()
 }
 
-impl<T: Aggregate> Groups<T> {
+impl<T: Aggregate> GroupSums<T> {
     /// Replaces the contribution of an object. The groups of both contributions are sorted. Returns the groups whose
     /// sums have changed.
     pub fn replace(
@@ -205,27 +183,27 @@ impl<T: Aggregate> Groups<T> {
     ) -> Vec<Box<str>> {
         let is_same = before == after;
         let mut changed = Vec::new();
-        for text in after_in {
-            if is_same && before_in.binary_search(text).is_ok() {
+        for value in after_in {
+            if is_same && before_in.binary_search(value).is_ok() {
                 continue;
             }
-            self.change(key, text, |group| {
+            self.change(key, value, |group| {
                 group.total.add(after);
                 group.members += 1;
             });
-            changed.push(text.clone());
+            changed.push(value.clone());
         }
-        for text in before_in {
-            let stays = after_in.binary_search(text).is_ok();
+        for value in before_in {
+            let stays = after_in.binary_search(value).is_ok();
             if is_same && stays {
                 continue;
             }
-            self.change(key, text, |group| {
+            self.change(key, value, |group| {
                 group.total.subtract(before);
                 group.members = group.members.saturating_sub(1);
             });
             if !stays {
-                changed.push(text.clone());
+                changed.push(value.clone());
             }
         }
         changed
@@ -233,13 +211,13 @@ impl<T: Aggregate> Groups<T> {
 
     /// Whether an object was omitted from the sums. The object is no longer marked as omitted, because it is tried
     /// again now. A new object can have the key of one that was omitted.
-    pub fn was_left_out(&mut self, key: &Key) -> bool {
-        self.left_out.remove(key)
+    pub fn was_omitted(&mut self, key: &Key) -> bool {
+        self.omitted.remove(key)
     }
 
     /// Computes all sums again without the object `without` and without any other object at which the user's code
     /// panics. These objects are logged.
-    pub fn make_anew<K: SourceType>(
+    pub fn rebuild<K: SourceType>(
         &mut self,
         objects: &SourceObjects<K>,
         without: &Key,
@@ -247,13 +225,13 @@ impl<T: Aggregate> Groups<T> {
     ) {
         self.clear();
         if objects.get(without).is_some() {
-            self.left_out.insert(without.clone());
+            self.omitted.insert(without.clone());
         }
-        tell_left_out::<K>(without);
+        log_omitted::<K>(without);
         for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
             if !self.try_add(key, &contribution(key, object)) {
-                self.left_out.insert(key.clone());
-                tell_left_out::<K>(key);
+                self.omitted.insert(key.clone());
+                log_omitted::<K>(key);
             }
         }
     }
@@ -261,16 +239,17 @@ impl<T: Aggregate> Groups<T> {
     /// Adds the contribution of an object. If the user's code panics, for example because a sum overflows, nothing is
     /// added and the result is false.
     fn try_add(&mut self, key: &Key, contribution: &Contribution<T>) -> bool {
-        let saved = contribution.0.iter().map(|text| (text, self.by_text.get(&**text).cloned()));
+        let saved =
+            contribution.0.iter().map(|value| (value, self.by_value.get(&**value).cloned()));
         let (saved, bytes): (Vec<_>, usize) = (saved.collect(), self.bytes);
         let add = || self.replace(key, &Contribution::default(), contribution);
         let is_added = catch_unwind(AssertUnwindSafe(add)).is_ok();
         if !is_added {
             self.bytes = bytes;
-            for (text, groups) in saved {
+            for (value, groups) in saved {
                 match groups {
-                    Some(groups) => drop(self.by_text.insert(text.clone(), groups)),
-                    None => drop(self.by_text.remove(&**text)),
+                    Some(groups) => drop(self.by_value.insert(value.clone(), groups)),
+                    None => drop(self.by_value.remove(&**value)),
                 }
             }
         }
@@ -278,24 +257,24 @@ impl<T: Aggregate> Groups<T> {
     }
 
     /// Changes the sums of a group.
-    fn change(&mut self, key: &Key, text: &str, change: impl Fn(&mut Group<T>)) {
-        let groups = match self.by_text.entry(text.into()) {
+    fn change(&mut self, key: &Key, value: &str, change: impl Fn(&mut Group<T>)) {
+        let groups = match self.by_value.entry(value.into()) {
             Entry::Occupied(entry) => {
-                self.bytes -= size(text, entry.get());
+                self.bytes -= size(value, entry.get());
                 entry.into_mut()
             }
             Entry::Vacant(entry) => entry.insert(ByNamespace::of(key.namespace())),
         };
         if groups.change(key.namespace(), change) {
-            self.by_text.remove(text);
+            self.by_value.remove(value);
         } else {
-            self.bytes += size(text, groups);
+            self.bytes += size(value, groups);
         }
     }
 
     /// The sum of a group.
-    pub fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
-        self.by_text.get(text)?.of_namespace(namespace)
+    pub fn of(&self, namespace: Option<&str>, value: &str) -> Option<&dyn Any> {
+        self.by_value.get(value)?.of_namespace(namespace)
     }
 
     /// Removes all sums.
@@ -309,46 +288,123 @@ impl<T: Aggregate> Groups<T> {
     }
 }
 
-/// The [`Aggregates`] of one index and one measure, with their types.
-pub(super) struct AggregatesOf<K, T> {
-    texts_of: TextsOf<K>,
-    measure: Box<dyn Fn(&K) -> T + Send + Sync>,
-    told: AtomicBool,
-    groups: Groups<T>,
+/// Computes the contribution of an object to the sums of its groups.
+pub(super) trait Measure<K>: Send + Sync {
+    /// The sum of contributions.
+    type Sum: Aggregate;
+    /// The contribution of an object, or `None` if the object is in no group, because it has no counterpart.
+    fn of(&self, key: &Key, object: &K) -> Option<Self::Sum>;
+    /// See [`AnySums::take_joined`].
+    fn take_joined(&mut self) -> (HashSet<Key>, bool) {
+        (HashSet::new(), false)
+    }
+    /// Uses the current counterpart of the object with this key from now on.
+    fn join(&mut self, _key: &Key) {}
+    /// See [`AnySums::end_join`].
+    fn end_join(&mut self) {}
 }
 
-impl<K: SourceType, T: Aggregate> AggregatesOf<K, T> {
-    pub fn new(texts_of: TextsOf<K>, measure: Box<dyn Fn(&K) -> T + Send + Sync>) -> Self {
-        Self { texts_of, measure, told: AtomicBool::new(false), groups: Groups::default() }
+/// A measure of single objects.
+pub(super) type ObjectMeasure<K, T> = Box<dyn Fn(&K) -> T + Send + Sync>;
+
+impl<K, T: Aggregate> Measure<K> for ObjectMeasure<K, T> {
+    type Sum = T;
+
+    fn of(&self, _: &Key, object: &K) -> Option<T> {
+        Some(self(object))
+    }
+}
+
+/// The [`AnySums`] of one index and one measure, with their types.
+pub(super) struct Sums<K, M: Measure<K>> {
+    index_function: IndexFunction<K>,
+    measure: M,
+    has_logged: AtomicBool,
+    groups: GroupSums<M::Sum>,
+}
+
+impl<K: SourceType, T: Aggregate> Sums<K, ObjectMeasure<K, T>> {
+    /// The sums of a measure of single objects.
+    pub fn of_objects(
+        index_function: IndexFunction<K>,
+        measure: impl Fn(&K) -> T + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(index_function, Box::new(measure))
+    }
+}
+
+impl<K: SourceType, M: Measure<K>> Sums<K, M> {
+    pub fn new(index_function: IndexFunction<K>, measure: M) -> Self {
+        Self {
+            index_function,
+            measure,
+            has_logged: AtomicBool::new(false),
+            groups: GroupSums::default(),
+        }
     }
 
-    fn contribution(&self, key: &Key, object: Option<&K>) -> Contribution<T> {
+    /// The groups of an object in order without duplicates, and its contribution to each. Both are empty if the user's
+    /// code panics. An object without groups is not measured.
+    fn contribution(&self, key: &Key, object: Option<&K>) -> Contribution<M::Sum> {
         let Some(object) = object else { return Contribution::default() };
-        let (texts, measure) = (|| (self.texts_of)(object), || (self.measure)(object));
-        contribution_of::<K, T>(&self.told, key, texts, measure)
+        let contributed = catch_user_panic::<K, _>(&self.has_logged, key, || {
+            let mut values = (self.index_function)(object);
+            values.sort_unstable();
+            values.dedup();
+            let sum = if values.is_empty() { None } else { self.measure.of(key, object) };
+            sum.map(|sum| (values, sum))
+        });
+        contributed.flatten().unwrap_or_default()
     }
-}
 
-impl<K: SourceType, T: Aggregate> Aggregates<K> for AggregatesOf<K, T> {
-    fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
-        let was_left_out = self.groups.was_left_out(key);
-        let before = self.contribution(key, before.filter(|_| !was_left_out));
+    /// Replaces the contribution of an object. `join` is called between the old contribution and the new one.
+    fn replace(
+        &mut self,
+        key: &Key,
+        before: Option<&K>,
+        after: Option<&K>,
+        join: impl FnOnce(&mut M),
+    ) -> Vec<Box<str>> {
+        let was_omitted = self.groups.was_omitted(key);
+        let before = self.contribution(key, before.filter(|_| !was_omitted));
+        join(&mut self.measure);
         let after = self.contribution(key, after);
         self.groups.replace(key, &before, &after)
     }
+}
 
-    fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
-        self.contribution(key, object).0
+impl<K: SourceType, M: Measure<K>> AnySums<K> for Sums<K, M> {
+    fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
+        self.replace(key, before, after, |_| ())
     }
 
-    fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
+    fn values(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
+        let values = object.and_then(|object| {
+            catch_user_panic::<K, _>(&self.has_logged, key, || (self.index_function)(object))
+        });
+        values.unwrap_or_default()
+    }
+
+    fn rebuild(&mut self, objects: &SourceObjects<K>, without: &Key) {
         let mut groups = std::mem::take(&mut self.groups);
-        groups.make_anew(objects, without, |key, object| self.contribution(key, Some(object)));
+        groups.rebuild(objects, without, |key, object| self.contribution(key, Some(object)));
         self.groups = groups;
     }
 
-    fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
-        self.groups.of(namespace, text)
+    fn take_joined(&mut self) -> (HashSet<Key>, bool) {
+        self.measure.take_joined()
+    }
+
+    fn join(&mut self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
+        self.replace(key, object, object, |measure| measure.join(key))
+    }
+
+    fn end_join(&mut self) {
+        self.measure.end_join();
+    }
+
+    fn of(&self, namespace: Option<&str>, value: &str) -> Option<&dyn Any> {
+        self.groups.of(namespace, value)
     }
 
     fn bytes(&self) -> usize {

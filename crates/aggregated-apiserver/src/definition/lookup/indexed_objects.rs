@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::core::Selector;
 
-use super::aggregates::{Aggregate, Aggregates};
-use super::labels::{Labelled, Range, Selecting, Terms};
+use super::labels::{ByLabels, BySelector, Range, Terms};
 use super::small_set::SmallSet;
+use super::sums::{Aggregate, AnySums};
 use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::{Key, Labels};
 
@@ -28,54 +28,68 @@ impl IndexId {
     pub fn of<F: 'static>() -> Self {
         Self(TypeId::of::<F>())
     }
+
+    /// The identity of a function of the user. A closure with captured values would be several indexes of one type.
+    pub fn of_function<F: 'static>() -> Self {
+        const {
+            assert!(
+                size_of::<F>() == 0,
+                "indexes, selectors and measures are functions, not values"
+            )
+        };
+        Self::of::<F>()
+    }
 }
 
 /// Returns the values by which an object is found.
-pub(super) type TextsOf<K> = Box<dyn Fn(&K) -> Vec<Box<str>> + Send + Sync>;
+pub(super) type IndexFunction<K> = Box<dyn Fn(&K) -> Vec<Box<str>> + Send + Sync>;
 /// Returns the label selector of an object, if it has one.
-pub(super) type SelectorOf<K> = Box<dyn Fn(&K) -> Option<Selector> + Send + Sync>;
+pub(super) type SelectorFunction<K> = Box<dyn Fn(&K) -> Option<Selector> + Send + Sync>;
 
 struct Index<K> {
-    texts_of: TextsOf<K>,
+    index_function: IndexFunction<K>,
     /// Whether a panic has been logged.
-    told: AtomicBool,
+    has_logged: AtomicBool,
     found: HashMap<Box<str>, SmallSet<Key>>,
 }
 
 impl<K: SourceType> Index<K> {
-    fn texts(&self, key: &Key, object: &K) -> Vec<Box<str>> {
-        let texts = guarded::<K, _>(&self.told, key, || (self.texts_of)(object));
-        let mut texts = texts.unwrap_or_default();
-        texts.sort_unstable();
-        texts.dedup();
-        texts
+    fn values(&self, key: &Key, object: &K) -> Vec<Box<str>> {
+        let values =
+            catch_user_panic::<K, _>(&self.has_logged, key, || (self.index_function)(object));
+        let mut values = values.unwrap_or_default();
+        values.sort_unstable();
+        values.dedup();
+        values
     }
 }
 
 struct SelectorIndex<K> {
-    selector_of: SelectorOf<K>,
-    told: AtomicBool,
-    selecting: Selecting<Key>,
+    selector_function: SelectorFunction<K>,
+    has_logged: AtomicBool,
+    selecting: BySelector<Key>,
 }
 
 impl<K: SourceType> SelectorIndex<K> {
     fn terms(&self, key: &Key, object: &K) -> Option<Terms> {
-        guarded::<K, _>(&self.told, key, || (self.selector_of)(object)).flatten().map(Terms::of)
+        catch_user_panic::<K, _>(&self.has_logged, key, || (self.selector_function)(object))
+            .flatten()
+            .map(Terms::of)
     }
 }
 
 /// The index values, labels and selectors by which an object is found.
 #[derive(Default)]
-pub(super) struct Footprint {
-    texts: Vec<(IndexId, Vec<Box<str>>)>,
+pub(super) struct IndexEntries {
+    values: Vec<(IndexId, Vec<Box<str>>)>,
     labels: Option<Labels>,
     selectors: Vec<(IndexId, Terms)>,
 }
 
-impl Footprint {
+impl IndexEntries {
     /// The values of each index.
     pub fn indexed(&self) -> impl Iterator<Item = (IndexId, &[Box<str>])> {
-        self.texts.iter().map(|(index, texts)| (*index, &**texts))
+        self.values.iter().map(|(index, values)| (*index, &**values))
     }
 
     /// The labels, if the lookup has a label index.
@@ -90,52 +104,53 @@ impl Footprint {
 
     /// The approximate memory of the index entries, in bytes.
     fn size(&self) -> usize {
-        let texts = self.texts.iter().flat_map(|(_, texts)| texts).map(|text| ENTRY + text.len());
+        let values =
+            self.values.iter().flat_map(|(_, values)| values).map(|value| ENTRY + value.len());
         let selectors = self.selectors.iter().map(|(_, terms)| ENTRY + terms.size());
-        texts.sum::<usize>() + selectors.sum::<usize>()
+        values.sum::<usize>() + selectors.sum::<usize>()
     }
 }
 
 /// A measure over the groups of an index.
-pub(super) type TotalsId = (IndexId, IndexId);
+pub(super) type SumId = (IndexId, IndexId);
 
-/// The questions that a change of an object may affect.
+/// The index entries and sums that a change of an object affects.
 #[derive(Default)]
-pub(super) struct Touched {
-    /// The footprints of the object before and after the change.
-    pub footprints: Vec<Footprint>,
+pub(super) struct IndexChange {
+    /// The entries of the object before and after the change.
+    pub entries: Vec<IndexEntries>,
     /// The groups whose sums have changed.
-    pub groups: Vec<(TotalsId, Box<str>)>,
+    pub groups: Vec<(SumId, Box<str>)>,
 }
 
 /// The objects of a lookup, with the indexes that have been used.
-pub(super) struct View<K> {
+pub(super) struct IndexedObjects<K> {
     objects: SourceObjects<K>,
     indexes: HashMap<IndexId, Index<K>>,
-    labelled: Option<Labelled<Key>>,
+    by_labels: Option<ByLabels<Key>>,
     selectors: HashMap<IndexId, SelectorIndex<K>>,
-    aggregates: HashMap<TotalsId, Box<dyn Aggregates<K>>>,
+    sums: HashMap<SumId, Box<dyn AnySums<K>>>,
     /// The memory of the indexes, in bytes.
     bytes: usize,
 }
 
-impl<K: SourceType> View<K> {
-    pub fn of(objects: SourceObjects<K>) -> Self {
+impl<K: SourceType> IndexedObjects<K> {
+    pub fn new(objects: SourceObjects<K>) -> Self {
         Self {
             objects,
             indexes: HashMap::new(),
-            labelled: None,
+            by_labels: None,
             selectors: HashMap::new(),
-            aggregates: HashMap::new(),
+            sums: HashMap::new(),
             bytes: 0,
         }
     }
 
     /// The memory of the indexes and sums in bytes, without the objects.
     pub fn bytes(&self) -> usize {
-        let aggregates = self.aggregates.values().map(|aggregates| aggregates.bytes());
-        let labelled = self.labelled.as_ref().map_or(0, Labelled::bytes);
-        self.bytes + labelled + aggregates.sum::<usize>()
+        let sums = self.sums.values().map(|sums| sums.bytes());
+        let by_labels = self.by_labels.as_ref().map_or(0, ByLabels::bytes);
+        self.bytes + by_labels + sums.sum::<usize>()
     }
 
     /// The object with a key, and the stored key.
@@ -144,58 +159,60 @@ impl<K: SourceType> View<K> {
         Some((key.clone(), Arc::clone(object)))
     }
 
-    /// Updates the object with this key to its state in `objects`. Returns the affected footprints and groups.
-    pub fn take_over(&mut self, key: &Key, objects: &SourceObjects<K>) -> Touched {
+    /// Updates the object with this key to its state in `objects`. Returns the affected entries and groups.
+    pub fn apply_change(&mut self, key: &Key, objects: &SourceObjects<K>) -> IndexChange {
         let before = self.objects.get(key).map(Arc::clone);
         let after = objects.get(key);
-        let mut touched = Touched::default();
-        self.objects.take_over(key, objects);
-        for (id, aggregates) in &mut self.aggregates {
+        let mut affected = IndexChange::default();
+        self.objects.copy_from(key, objects);
+        for (id, sums) in &mut self.sums {
             let (before, after) = (before.as_deref(), after.map(|after| &**after));
-            let change = |aggregates: &mut dyn Aggregates<K>| aggregates.change(key, before, after);
-            let changed = or_anew(&mut **aggregates, &self.objects, key, (before, after), change);
-            touched.groups.extend(changed.into_iter().map(|text| (*id, text)));
+            let change = |sums: &mut dyn AnySums<K>| sums.change(key, before, after);
+            let changed =
+                change_or_rebuild(&mut **sums, &self.objects, key, (before, after), change);
+            affected.groups.extend(changed.into_iter().map(|value| (*id, value)));
         }
         if let Some(before) = before {
-            let footprint = self.footprint(key, &before);
-            self.bytes = self.bytes.saturating_sub(footprint.size());
-            self.unplace(key, &footprint);
-            touched.footprints.push(footprint);
+            let entries = self.entries(key, &before);
+            self.bytes = self.bytes.saturating_sub(entries.size());
+            self.remove_entries(key, &entries);
+            affected.entries.push(entries);
         }
         if let Some(after) = after {
-            touched.footprints.push(self.add(key, after));
+            affected.entries.push(self.add(key, after));
         }
-        touched
+        affected
     }
 
-    /// Adds an object to the indexes. Returns its footprint.
-    fn add(&mut self, key: &Key, object: &K) -> Footprint {
-        let footprint = self.footprint(key, object);
-        self.bytes += footprint.size();
-        self.place(key, &footprint);
-        footprint
+    /// Adds an object to the indexes. Returns its entries.
+    fn add(&mut self, key: &Key, object: &K) -> IndexEntries {
+        let entries = self.entries(key, object);
+        self.bytes += entries.size();
+        self.add_entries(key, &entries);
+        entries
     }
 
     /// Replaces the objects with an equal collection, so that both share their memory. Every change must have been
     /// taken over before.
-    pub fn share(&mut self, objects: SourceObjects<K>) {
+    pub fn share_objects(&mut self, objects: SourceObjects<K>) {
         self.objects = objects;
     }
 
     /// Processes the changes of joined objects. Calls `tell` for each group whose sum has changed, with whether the
     /// change is a measurement.
-    pub fn join(&mut self, mut tell: impl FnMut(&Key, bool, &(TotalsId, Box<str>))) {
-        for (id, aggregates) in &mut self.aggregates {
-            let (keys, is_measured) = aggregates.take_joined();
+    pub fn join(&mut self, mut tell: impl FnMut(&Key, bool, &(SumId, Box<str>))) {
+        for (id, sums) in &mut self.sums {
+            let (keys, is_measured) = sums.take_joined();
             for key in keys {
                 let object = self.objects.get(&key).map(|object| &**object);
-                let join = |aggregates: &mut dyn Aggregates<K>| aggregates.join(&key, object);
-                for text in or_anew(&mut **aggregates, &self.objects, &key, (object, object), join)
+                let join = |sums: &mut dyn AnySums<K>| sums.join(&key, object);
+                for value in
+                    change_or_rebuild(&mut **sums, &self.objects, &key, (object, object), join)
                 {
-                    tell(&key, is_measured, &(*id, text));
+                    tell(&key, is_measured, &(*id, value));
                 }
             }
-            aggregates.end_join();
+            sums.end_join();
         }
     }
 
@@ -209,57 +226,39 @@ impl<K: SourceType> View<K> {
         self.objects.range(keys(namespace)).map(Arc::clone).collect()
     }
 
-    /// The objects that an index finds by a value, in order.
+    /// The objects that an index finds by a value, in order. The index is built if it does not exist.
     pub fn indexed(
         &mut self,
         index: IndexId,
-        texts_of: impl FnOnce() -> TextsOf<K>,
+        index_function: impl FnOnce() -> IndexFunction<K>,
         namespace: Option<&str>,
-        text: &str,
-    ) -> Vec<Arc<K>> {
-        self.index(index, texts_of, namespace, text).cloned().collect()
-    }
-
-    /// The first of the objects that an index finds by a value.
-    pub fn first_indexed(
-        &mut self,
-        index: IndexId,
-        texts_of: impl FnOnce() -> TextsOf<K>,
-        namespace: Option<&str>,
-        text: &str,
-    ) -> Option<Arc<K>> {
-        self.index(index, texts_of, namespace, text).next().cloned()
-    }
-
-    /// The objects that an index finds by a value. The index is built if it does not exist.
-    fn index(
-        &mut self,
-        index: IndexId,
-        texts_of: impl FnOnce() -> TextsOf<K>,
-        namespace: Option<&str>,
-        text: &str,
+        value: &str,
     ) -> impl Iterator<Item = &Arc<K>> {
         if !self.indexes.contains_key(&index) {
-            let texts_of = texts_of();
-            self.rebuild(|view| {
-                view.indexes.insert(
+            let index_function = index_function();
+            self.rebuild(|indexed| {
+                indexed.indexes.insert(
                     index,
-                    Index { texts_of, told: AtomicBool::new(false), found: HashMap::new() },
+                    Index {
+                        index_function,
+                        has_logged: AtomicBool::new(false),
+                        found: HashMap::new(),
+                    },
                 );
             });
         }
-        let found = self.indexes.get(&index).and_then(|index| index.found.get(text));
+        let found = self.indexes.get(&index).and_then(|index| index.found.get(value));
         let found = found.into_iter().flat_map(move |found| found.range(keys(namespace)));
         found.filter_map(|key| self.objects.get(key))
     }
 
     /// The objects whose labels fulfil these terms, in order.
     pub fn matching(&mut self, namespace: Option<&str>, terms: &Terms) -> Vec<Arc<K>> {
-        if self.labelled.is_none() {
-            self.rebuild(|view| view.labelled = Some(Labelled::default()));
+        if self.by_labels.is_none() {
+            self.rebuild(|indexed| indexed.by_labels = Some(ByLabels::default()));
         }
-        let labelled = self.labelled.iter();
-        let candidates = labelled.flat_map(|all| all.candidates(terms, &keys(namespace)));
+        let by_labels = self.by_labels.iter();
+        let candidates = by_labels.flat_map(|all| all.candidates(terms, &keys(namespace)));
         let found = candidates.filter_map(|key| Some((key, self.objects.get(key)?)));
         in_order(found.filter(|(_, object)| terms.matches(&labels_of(&***object))))
     }
@@ -268,15 +267,17 @@ impl<K: SourceType> View<K> {
     pub fn selecting(
         &mut self,
         index: IndexId,
-        selector_of: impl FnOnce() -> SelectorOf<K>,
+        selector_function: impl FnOnce() -> SelectorFunction<K>,
         namespace: Option<&str>,
         labels: &Labels,
     ) -> Vec<Arc<K>> {
         if !self.selectors.contains_key(&index) {
-            let selector_of = selector_of();
-            self.rebuild(|view| {
-                let (told, selecting) = (AtomicBool::new(false), Selecting::default());
-                view.selectors.insert(index, SelectorIndex { selector_of, told, selecting });
+            let selector_function = selector_function();
+            self.rebuild(|indexed| {
+                let (has_logged, selecting) = (AtomicBool::new(false), BySelector::default());
+                indexed
+                    .selectors
+                    .insert(index, SelectorIndex { selector_function, has_logged, selecting });
             });
         }
         let Some(index) = self.selectors.get(&index) else { return Vec::new() };
@@ -288,25 +289,25 @@ impl<K: SourceType> View<K> {
     }
 
     /// The sum of a measure over a group.
-    pub fn total<T: Aggregate, S: Aggregates<K> + 'static>(
+    pub fn sum<T: Aggregate, S: AnySums<K> + 'static>(
         &mut self,
-        id: TotalsId,
-        totals_of: impl FnOnce() -> S,
+        id: SumId,
+        sums_of: impl FnOnce() -> S,
         namespace: Option<&str>,
-        text: &str,
+        value: &str,
     ) -> T {
-        let aggregates = self.aggregates.entry(id).or_insert_with(|| {
-            let mut aggregates = totals_of();
+        let sums = self.sums.entry(id).or_insert_with(|| {
+            let mut sums = sums_of();
             for (key, object) in self.objects.iter() {
-                let add = AssertUnwindSafe(|| aggregates.change(key, None, Some(object)));
+                let add = AssertUnwindSafe(|| sums.change(key, None, Some(object)));
                 if catch_unwind(add).is_err() {
-                    aggregates.make_anew(&self.objects, key);
+                    sums.rebuild(&self.objects, key);
                     break;
                 }
             }
-            Box::new(aggregates)
+            Box::new(sums)
         });
-        let total = aggregates.of(namespace, text).and_then(|total| total.downcast_ref::<T>());
+        let total = sums.of(namespace, value).and_then(|total| total.downcast_ref::<T>());
         total.cloned().unwrap_or_default()
     }
 
@@ -314,8 +315,8 @@ impl<K: SourceType> View<K> {
     fn rebuild(&mut self, add: impl FnOnce(&mut Self)) {
         // All indexes are filled again from the objects; sums do not depend on indexes.
         self.indexes.values_mut().for_each(|index| index.found.clear());
-        self.selectors.values_mut().for_each(|index| index.selecting = Selecting::default());
-        self.labelled = self.labelled.take().map(|_| Labelled::default());
+        self.selectors.values_mut().for_each(|index| index.selecting = BySelector::default());
+        self.by_labels = self.by_labels.take().map(|_| ByLabels::default());
         self.bytes = 0;
         add(self);
         for (key, object) in self.objects.clone().iter() {
@@ -323,50 +324,50 @@ impl<K: SourceType> View<K> {
         }
     }
 
-    fn footprint(&self, key: &Key, object: &K) -> Footprint {
-        let texts = self.indexes.iter().map(|(id, index)| (*id, index.texts(key, object)));
+    fn entries(&self, key: &Key, object: &K) -> IndexEntries {
+        let values = self.indexes.iter().map(|(id, index)| (*id, index.values(key, object)));
         let selectors = self.selectors.iter();
         let selectors = selectors.filter_map(|(id, index)| Some((*id, index.terms(key, object)?)));
-        Footprint {
-            texts: texts.collect(),
-            labels: self.labelled.as_ref().map(|_| labels_of(object)),
+        IndexEntries {
+            values: values.collect(),
+            labels: self.by_labels.as_ref().map(|_| labels_of(object)),
             selectors: selectors.collect(),
         }
     }
 
-    fn place(&mut self, key: &Key, footprint: &Footprint) {
-        for (id, texts) in &footprint.texts {
+    fn add_entries(&mut self, key: &Key, entries: &IndexEntries) {
+        for (id, values) in &entries.values {
             let Some(index) = self.indexes.get_mut(id) else { continue };
-            for text in texts {
-                index.found.entry(text.clone()).or_default().insert(key.clone());
+            for value in values {
+                index.found.entry(value.clone()).or_default().insert(key.clone());
             }
         }
-        if let (Some(labelled), Some(labels)) = (&mut self.labelled, &footprint.labels) {
-            labelled.insert(key, labels);
+        if let (Some(by_labels), Some(labels)) = (&mut self.by_labels, &entries.labels) {
+            by_labels.insert(key, labels);
         }
-        for (id, terms) in &footprint.selectors {
+        for (id, terms) in &entries.selectors {
             if let Some(index) = self.selectors.get_mut(id) {
                 index.selecting.insert(key, terms);
             }
         }
     }
 
-    fn unplace(&mut self, key: &Key, footprint: &Footprint) {
-        for (id, texts) in &footprint.texts {
+    fn remove_entries(&mut self, key: &Key, entries: &IndexEntries) {
+        for (id, values) in &entries.values {
             let Some(index) = self.indexes.get_mut(id) else { continue };
-            for text in texts {
-                if let Some(keys) = index.found.get_mut(text) {
+            for value in values {
+                if let Some(keys) = index.found.get_mut(value) {
                     keys.remove(key);
                     if keys.is_empty() {
-                        index.found.remove(text);
+                        index.found.remove(value);
                     }
                 }
             }
         }
-        if let (Some(labelled), Some(labels)) = (&mut self.labelled, &footprint.labels) {
-            labelled.remove(key, labels);
+        if let (Some(by_labels), Some(labels)) = (&mut self.by_labels, &entries.labels) {
+            by_labels.remove(key, labels);
         }
-        for (id, terms) in &footprint.selectors {
+        for (id, terms) in &entries.selectors {
             if let Some(index) = self.selectors.get_mut(id) {
                 index.selecting.remove(key, terms);
             }
@@ -376,18 +377,18 @@ impl<K: SourceType> View<K> {
 
 /// Applies a change of an object to sums. Returns the groups whose sums may have changed. If the user's code panics, it
 /// can leave a sum half updated; then all sums are computed again without this object.
-fn or_anew<K: SourceType>(
-    aggregates: &mut dyn Aggregates<K>,
+fn change_or_rebuild<K: SourceType>(
+    sums: &mut dyn AnySums<K>,
     objects: &SourceObjects<K>,
     key: &Key,
     (before, after): (Option<&K>, Option<&K>),
-    change: impl FnOnce(&mut dyn Aggregates<K>) -> Vec<Box<str>>,
+    change: impl FnOnce(&mut dyn AnySums<K>) -> Vec<Box<str>>,
 ) -> Vec<Box<str>> {
-    let changed = catch_unwind(AssertUnwindSafe(|| change(aggregates)));
+    let changed = catch_unwind(AssertUnwindSafe(|| change(sums)));
     changed.unwrap_or_else(|_| {
-        let mut groups = aggregates.texts(key, before);
-        groups.extend(aggregates.texts(key, after));
-        aggregates.make_anew(objects, key);
+        let mut groups = sums.values(key, before);
+        groups.extend(sums.values(key, after));
+        sums.rebuild(objects, key);
         groups
     })
 }
@@ -415,13 +416,13 @@ fn labels_of<K: SourceType>(object: &K) -> Labels {
 
 /// Runs the user's code, which may panic: an object at which it panics is in no index and no sum. The first panic is
 /// logged.
-pub(super) fn guarded<K: SourceType, T>(
-    told: &AtomicBool,
+pub(super) fn catch_user_panic<K: SourceType, T>(
+    has_logged: &AtomicBool,
     key: &Key,
     of: impl FnOnce() -> T,
 ) -> Option<T> {
     let made = catch_unwind(AssertUnwindSafe(of));
-    if made.is_err() && !told.swap(true, Ordering::Relaxed) {
+    if made.is_err() && !has_logged.swap(true, Ordering::Relaxed) {
         let what = resource_name::<K>();
         tracing::error!(
             source = %what,

@@ -12,32 +12,32 @@ const NAMED: usize = 3;
 
 /// The memory of the objects of all types, with a common limit. Most types are small, so the limit of a single type is
 /// larger than an equal part of the common limit.
-pub(super) struct Together {
-    bound: usize,
+pub(super) struct SharedLimit {
+    limit: usize,
     bytes: AtomicUsize,
-    shares: Mutex<Vec<Weak<Share>>>,
+    types: Mutex<Vec<Weak<TypeMemory>>>,
     /// The informers that store objects by key.
-    keepers: RwLock<Vec<Weak<dyn KeepsKeys>>>,
+    informers: RwLock<Vec<Weak<dyn StoresKeys>>>,
 }
 
 /// An informer of any type. It stores objects by key.
-pub(super) trait KeepsKeys: Send + Sync {
+pub(super) trait StoresKeys: Send + Sync {
     /// Returns the stored key that equals this one.
-    fn kept_key(&self, key: &Key) -> Option<Key>;
+    fn stored_key(&self, key: &Key) -> Option<Key>;
 }
 
 /// The memory of the objects of one type.
-pub(super) struct Share {
+pub(super) struct TypeMemory {
     /// The name of the resource, for example `pods`.
     resource: String,
     bytes: AtomicUsize,
-    all: Arc<Together>,
+    all: Arc<SharedLimit>,
 }
 
-impl Together {
-    pub fn within(bound: usize) -> Self {
-        let (shares, keepers) = (Mutex::default(), RwLock::default());
-        Self { bound, bytes: AtomicUsize::new(0), shares, keepers }
+impl SharedLimit {
+    pub fn within(limit: usize) -> Self {
+        let (types, informers) = (Mutex::default(), RwLock::default());
+        Self { limit, bytes: AtomicUsize::new(0), types, informers }
     }
 
     /// Counts `now` bytes towards the common limit, in place of the `before` bytes of the last call.
@@ -46,44 +46,45 @@ impl Together {
     }
 
     pub fn left(&self) -> usize {
-        self.bound.saturating_sub(self.bytes.load(Ordering::Relaxed))
+        self.limit.saturating_sub(self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Creates the share of a type with this resource name.
-    pub fn share(self: &Arc<Self>, resource: String) -> Arc<Share> {
-        let share = Share { resource, bytes: AtomicUsize::new(0), all: Arc::clone(self) };
-        let share = Arc::new(share);
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        shares.retain(|one| one.strong_count() > 0);
-        shares.push(Arc::downgrade(&share));
-        share
+    /// Creates the memory account of a type with this resource name.
+    pub fn of_type(self: &Arc<Self>, resource: String) -> Arc<TypeMemory> {
+        let memory = TypeMemory { resource, bytes: AtomicUsize::new(0), all: Arc::clone(self) };
+        let memory = Arc::new(memory);
+        let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
+        types.retain(|one| one.strong_count() > 0);
+        types.push(Arc::downgrade(&memory));
+        memory
     }
 
-    /// Adds an informer whose stored keys [`kept_key`](Self::kept_key) searches.
-    pub fn add_keeper(&self, keeper: Weak<dyn KeepsKeys>) {
-        let mut keepers = self.keepers.write().unwrap_or_else(PoisonError::into_inner);
-        keepers.retain(|one| one.strong_count() > 0);
-        keepers.push(keeper);
+    /// Adds an informer whose stored keys [`stored_key`](Self::stored_key) searches.
+    pub fn add_informer(&self, informer: Weak<dyn StoresKeys>) {
+        let mut informers = self.informers.write().unwrap_or_else(PoisonError::into_inner);
+        informers.retain(|one| one.strong_count() > 0);
+        informers.push(informer);
     }
 
     /// Returns the equal key that one of the types stores, or otherwise this key. Objects of several types may
     /// have the same key, for example a Pod and its metrics: the string of the key is in memory only once.
-    pub fn kept_key(&self, key: Key) -> Key {
-        let keepers = self.keepers.read().unwrap_or_else(PoisonError::into_inner);
-        let mut kept = keepers.iter().filter_map(|keeper| keeper.upgrade()?.kept_key(&key));
-        kept.next().unwrap_or(key)
+    pub fn stored_key(&self, key: Key) -> Key {
+        let informers = self.informers.read().unwrap_or_else(PoisonError::into_inner);
+        let mut stored =
+            informers.iter().filter_map(|informer| informer.upgrade()?.stored_key(&key));
+        stored.next().unwrap_or(key)
     }
 
     /// Explains that the common limit is exceeded, and names the types that use the most memory.
     pub fn explain(&self) -> String {
-        let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        let known: Vec<Arc<Share>> = shares.iter().filter_map(Weak::upgrade).collect();
-        drop(shares);
+        let types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
+        let known: Vec<Arc<TypeMemory>> = types.iter().filter_map(Weak::upgrade).collect();
+        drop(types);
         // Each counter is read once, because other threads change it. A resource may be read in several scopes and as
         // several types.
         let mut taken: HashMap<&str, usize> = HashMap::new();
-        for share in &known {
-            *taken.entry(&share.resource).or_default() += share.bytes.load(Ordering::Relaxed);
+        for memory in &known {
+            *taken.entry(&memory.resource).or_default() += memory.bytes.load(Ordering::Relaxed);
         }
         let mut taken: Vec<(&str, usize)> = taken.into_iter().collect();
         taken.sort_by_key(|(resource, bytes)| (Reverse(*bytes), *resource));
@@ -92,14 +93,14 @@ impl Together {
             .take(NAMED)
             .map(|(resource, bytes)| format!("{resource} ({} MiB)", bytes.div_ceil(1 << 20)));
         let named = named.collect::<Vec<_>>().join(", ");
-        let bound = self.bound >> 20;
+        let limit = self.limit >> 20;
         format!(
-            "objects of all types take more than {bound} MiB of memory together, most of it {named}"
+            "objects of all types take more than {limit} MiB of memory together, most of it {named}"
         )
     }
 }
 
-impl Share {
+impl TypeMemory {
     /// Counts `now` bytes for the objects, in place of the `before` bytes of the last call.
     pub fn count(&self, before: usize, now: usize) {
         count(&self.bytes, before, now);
@@ -107,19 +108,20 @@ impl Share {
     }
 
     /// The common limit of all types.
-    pub fn all(&self) -> &Together {
+    pub fn all(&self) -> &SharedLimit {
         &self.all
     }
 }
 
-impl Drop for Share {
+impl Drop for TypeMemory {
     /// Returns the memory of the type to the common limit.
     fn drop(&mut self) {
         self.all.count(*self.bytes.get_mut(), 0);
     }
 }
 
-fn count(bytes: &AtomicUsize, before: usize, now: usize) {
+/// Counts `now` bytes in place of the `before` bytes of the last call.
+pub(super) fn count(bytes: &AtomicUsize, before: usize, now: usize) {
     if now > before {
         bytes.fetch_add(now - before, Ordering::Relaxed);
     } else {
@@ -133,9 +135,9 @@ mod tests {
 
     #[test]
     fn the_memory_error_names_the_largest_types_and_dropped_types_free_memory() {
-        let all = Arc::new(Together::within(100 << 20));
-        let [pods, nodes, events, sets] =
-            ["pods", "nodes", "events", "replicasets.apps"].map(|name| all.share(name.to_owned()));
+        let all = Arc::new(SharedLimit::within(100 << 20));
+        let [pods, nodes, events, sets] = ["pods", "nodes", "events", "replicasets.apps"]
+            .map(|name| all.of_type(name.to_owned()));
         pods.count(0, 60 << 20);
         nodes.count(0, 1);
         events.count(0, 30 << 20);
@@ -149,7 +151,7 @@ mod tests {
         let most = "pods (20 MiB), replicasets.apps (10 MiB), nodes (1 MiB)";
         assert_eq!(all.explain(), format!("{said}{most}"));
         assert_eq!(all.left(), (71 << 20) - 2);
-        let in_one_namespace = all.share("pods".to_owned());
+        let in_one_namespace = all.of_type("pods".to_owned());
         in_one_namespace.count(0, 5 << 20);
         let most = "pods (25 MiB), replicasets.apps (10 MiB), nodes (1 MiB)";
         assert_eq!(all.explain(), format!("{said}{most}"));

@@ -1,15 +1,14 @@
 //! Omission of fields from reads. A revision records which fields were omitted when it was issued.
 
-use super::Operation;
+use super::{ContinueToken, Freshness, Moment, Read, WatchStart};
 use crate::error::ApiError;
 use crate::kind::MissingRights;
 use crate::served_kind::ComputedFrom;
 use crate::storage::Revision;
-use crate::verb::{ContinueToken, Freshness, Moment, WatchStart};
 
 /// The fields that are omitted for a reader.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::request) struct Redacted {
+pub struct Redacted {
     /// The permissions that protect the omitted fields.
     pub missing: MissingRights,
     /// Whether the request is a watch whose client must list again, because the changes do not contain everything. This
@@ -21,13 +20,9 @@ pub(in crate::request) struct Redacted {
     pub passed: Option<Revision>,
 }
 
-impl Operation {
-    /// Whether the operation is a list whose selector reads a field that these permissions protect.
-    pub(in crate::request) fn selects_by(
-        &self,
-        from: &ComputedFrom,
-        rights: MissingRights,
-    ) -> bool {
+impl Read {
+    /// Whether the read is a list whose selector reads a field that these permissions protect.
+    pub fn selects_by(&self, from: &ComputedFrom, rights: MissingRights) -> bool {
         let Self::List(_, options) = self else { return false };
         let redaction = from.fields.redaction(rights);
         redaction.is_some_and(|redaction| options.selection.looks_at(&redaction))
@@ -39,7 +34,7 @@ impl Operation {
     ///
     /// # Errors
     /// 410 if fewer fields were omitted from the first pages of a list.
-    pub(in crate::request) fn redact(
+    pub fn redact(
         &mut self,
         from: &ComputedFrom,
         missing: MissingRights,
@@ -112,11 +107,6 @@ impl Operation {
                 redacted.must_list = before & !missing != 0 || is_resumed && is_selected_by_less;
                 (&mut options.selection.redaction, before)
             }
-            Self::Review(..)
-            | Self::CreateSubresource(..)
-            | Self::Write(..)
-            | Self::Delete(..)
-            | Self::DeleteCollection(..) => return Ok(Redacted::default()),
         };
         redacted.missing |= before;
         *redaction = from.fields.redaction(redacted.missing);

@@ -10,42 +10,45 @@ use crate::cluster::Sources;
 
 /// The index of a computation among those of its kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Asker(pub u8);
+pub struct ComputationNumber(pub u8);
 
 /// The number of a source within its computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceNumber(pub u32);
 
 /// An upper limit for the number of computations of a kind.
-const ASKERS: u32 = 8;
+const COMPUTATIONS: u32 = 8;
 
-/// A source and the computation that asks for it. Both are packed into one number to save memory, because each question
-/// stores them.
+/// A source and its computation, which depend on a query. Both are packed into one number to save memory, because each
+/// query stores its dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Asking(u32);
+pub struct Dependent(u32);
 
-impl Asking {
-    pub fn new(Asker(asker): Asker, SourceNumber(source): SourceNumber) -> Self {
+impl Dependent {
+    pub fn new(
+        ComputationNumber(computation): ComputationNumber,
+        SourceNumber(source): SourceNumber,
+    ) -> Self {
         // The memory limit of sources is reached long before this overflows.
-        Self(source.wrapping_mul(ASKERS) + u32::from(asker) % ASKERS)
+        Self(source.wrapping_mul(COMPUTATIONS) + u32::from(computation) % COMPUTATIONS)
     }
 
-    pub fn asker(self) -> Asker {
-        Asker((self.0 % ASKERS).try_into().unwrap_or_default())
+    pub fn computation(self) -> ComputationNumber {
+        ComputationNumber((self.0 % COMPUTATIONS).try_into().unwrap_or_default())
     }
 
     pub fn source(self) -> SourceNumber {
-        SourceNumber(self.0 / ASKERS)
+        SourceNumber(self.0 / COMPUTATIONS)
     }
 }
 
 /// The shared lookups of the computations of a kind, by type.
 #[derive(Default)]
-pub struct Pool(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
+pub struct SharedLookups(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
-impl Pool {
+impl SharedLookups {
     /// Returns the shared value for a type; `make` creates it at first use.
-    pub fn shared<T: Send + Sync + 'static>(
+    pub fn of_type<T: Send + Sync + 'static>(
         &self,
         type_id: TypeId,
         make: impl FnOnce() -> T,
@@ -62,14 +65,14 @@ impl Pool {
 }
 
 /// The parameters for opening lookups.
-pub struct Opening<'a> {
+pub struct LookupContext<'a> {
     pub sources: &'a Sources,
     /// Wakes the task that processes changes.
     pub notify: &'a Arc<Notify>,
     /// The computation that opens the lookups.
-    pub asker: Asker,
+    pub computation: ComputationNumber,
     /// The shared lookups.
-    pub pool: &'a Pool,
+    pub shared_lookups: &'a SharedLookups,
 }
 
 #[cfg(test)]
@@ -78,9 +81,14 @@ mod tests {
 
     #[test]
     fn a_computation_and_a_source_are_packed_into_one_number() {
-        for (asker, source) in [(0, 0), (5, 0), (0, 1), (7, 12_345), (3, u32::MAX / ASKERS)] {
-            let asking = Asking::new(Asker(asker), SourceNumber(source));
-            assert_eq!((asking.asker(), asking.source()), (Asker(asker), SourceNumber(source)));
+        for (computation, source) in
+            [(0, 0), (5, 0), (0, 1), (7, 12_345), (3, u32::MAX / COMPUTATIONS)]
+        {
+            let dependent = Dependent::new(ComputationNumber(computation), SourceNumber(source));
+            assert_eq!(
+                (dependent.computation(), dependent.source()),
+                (ComputationNumber(computation), SourceNumber(source))
+            );
         }
     }
 }

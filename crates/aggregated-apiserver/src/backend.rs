@@ -1,0 +1,183 @@
+//! Virtual kinds: kinds whose objects live elsewhere, in a database, in another API or in another cluster.
+//!
+//! The code of the user reads and writes the objects ([`Backend`] and its sub-traits). The library does the rest, in the
+//! same way as for stored kinds: it validates, defaults, patches, converts and watches the objects.
+//!
+//! A backend tells the library about its objects in one of two ways:
+//! - [`Poll`]: the library lists all objects at an interval, and finds the changes.
+//! - [`Watch`]: the backend sends its changes as a stream.
+//!
+//! Reads and watches are answered from the watch cache, so clients get consistent lists, resourceVersions and watches
+//! from every backend. A kind is read-only unless the backend also implements [`Create`], [`Update`] or [`Delete`].
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//! use std::sync::{Arc, Mutex};
+//! use std::time::Duration;
+//!
+//! use aggregated_apiserver::Kinds;
+//! use aggregated_apiserver::backend::{
+//!     Backend, BackendError, Create, Delete, Item, Listing, Poll, VirtualKind, WriteContext,
+//! };
+//! use kube::{CustomResource, CustomResourceExt, ResourceExt};
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+//! #[kube(group = "library.example.com", version = "v1", kind = "Book")]
+//! pub struct BookSpec {
+//!     pub title: String,
+//! }
+//!
+//! /// The books of a database that other programs change, too.
+//! #[derive(Default)]
+//! struct Books(Mutex<BTreeMap<String, String>>);
+//!
+//! impl Backend for Books {
+//!     type Object = Book;
+//! }
+//!
+//! impl Poll for Books {
+//!     async fn list(&self) -> Result<Listing<Book>, BackendError> {
+//!         let books = self.0.lock().map_err(BackendError::internal_from)?;
+//!         let book = |(name, title): (&String, &String)| {
+//!             Item::new(Book::new(name, BookSpec { title: title.clone() }))
+//!         };
+//!         Ok(Listing::complete(books.iter().map(book)))
+//!     }
+//! }
+//!
+//! impl Create for Books {
+//!     async fn create(&self, _: &WriteContext, book: Book) -> Result<Item<Book>, BackendError> {
+//!         let mut books = self.0.lock().map_err(BackendError::internal_from)?;
+//!         if books.contains_key(&book.name_any()) {
+//!             return Err(BackendError::AlreadyExists);
+//!         }
+//!         books.insert(book.name_any(), book.spec.title.clone());
+//!         Ok(Item::new(book))
+//!     }
+//! }
+//!
+//! impl Delete for Books {
+//!     async fn delete(&self, _: &WriteContext, book: Item<Book>) -> Result<(), BackendError> {
+//!         let mut books = self.0.lock().map_err(BackendError::internal_from)?;
+//!         books.remove(&book.object.name_any()).map(drop).ok_or(BackendError::NotFound)
+//!     }
+//! }
+//!
+//! let books = Arc::new(Books::default());
+//! let books = VirtualKind::polled(Book::crd(), books, Duration::from_secs(5));
+//! let kinds = Kinds::new().kind(books.create().delete());
+//! ```
+//!
+//! # Rules
+//!
+//! - A write is visible to all readers before its response is sent.
+//! - A poll that began before a write does not undo the write.
+//! - A [partial](Listing::partial) list deletes nothing.
+//! - Objects that do not belong to the kind are ignored, and logged: objects without a name, objects with a namespace
+//!   that does not fit the scope of the kind, and objects that do not match the schema.
+//! - While a backend fails, the last known objects are served, responses have a `Warning` header, and `/readyz?verbose`
+//!   and the metrics report the error.
+//! - Dry runs do not reach the backend.
+//! - A call of the backend that panics, or that takes longer than [`VirtualKind::timeout`], fails one request, and the
+//!   server continues.
+//!
+//! # Metadata
+//!
+//! Most backends have no place for labels, annotations, finalizers, owner references and managed fields. The library
+//! stores them in the store of the server (`--store`), for as long as the object exists. If the backend stores the
+//! whole `metadata` of its objects, say so with [`VirtualKind::keeps_metadata`]. The metadata that a backend returns
+//! takes precedence over stored metadata, field by field.
+
+mod calls;
+mod erased;
+mod error;
+mod feed;
+mod item;
+mod locks;
+mod metadata_store;
+mod objects;
+mod store;
+mod virtual_kind;
+mod write_error;
+
+use std::future::Future;
+
+use futures::Stream;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use crate::error::Reason;
+pub(crate) use erased::{ErasedBackend, Writes};
+pub use error::BackendError;
+pub(crate) use feed::run;
+pub use item::{Change, Item, Listing, WriteContext};
+pub(crate) use metadata_store::MetadataStore;
+pub(crate) use store::{BackendStore, WrittenObject};
+pub use virtual_kind::VirtualKind;
+pub(crate) use write_error::WriteError;
+
+/// Objects that live elsewhere.
+pub trait Backend: Send + Sync + 'static {
+    /// The type of the objects: a type with `#[derive(CustomResource)]`, or `kube::core::DynamicObject`.
+    type Object: Serialize + DeserializeOwned + Send + Sync + 'static;
+}
+
+/// A backend that the library polls for all of its objects.
+pub trait Poll: Backend {
+    /// Lists all objects, in the storage version of the kind.
+    ///
+    /// # Errors
+    /// If the objects cannot be listed. The last known objects are served, and the call is repeated.
+    fn list(&self) -> impl Future<Output = Result<Listing<Self::Object>, BackendError>> + Send;
+}
+
+/// A backend that sends its changes.
+pub trait Watch: Backend {
+    /// Streams the changes of all objects. The first change must be [`Change::Restarted`] with all objects. If the
+    /// stream ends or fails, the library calls this method again, after a pause of up to 30 seconds.
+    fn watch(&self) -> impl Stream<Item = Result<Change<Self::Object>, BackendError>> + Send;
+}
+
+/// A backend that creates objects.
+pub trait Create: Backend {
+    /// Creates an object, and returns it as it is now.
+    ///
+    /// # Errors
+    /// [`BackendError::AlreadyExists`] if an object of this name exists.
+    fn create(
+        &self,
+        context: &WriteContext,
+        object: Self::Object,
+    ) -> impl Future<Output = Result<Item<Self::Object>, BackendError>> + Send;
+}
+
+/// A backend that changes objects.
+pub trait Update: Backend {
+    /// Replaces an object, and returns it as it is now. `old` is the object that the change was made for, with its
+    /// [etag](Item::etag).
+    ///
+    /// # Errors
+    /// [`BackendError::Conflict`] if the object differs from `old`, and [`BackendError::NotFound`] if it was deleted.
+    fn update(
+        &self,
+        context: &WriteContext,
+        old: Item<Self::Object>,
+        object: Self::Object,
+    ) -> impl Future<Output = Result<Item<Self::Object>, BackendError>> + Send;
+}
+
+/// A backend that deletes objects.
+pub trait Delete: Backend {
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// [`BackendError::Conflict`] if the object differs from `old`, and [`BackendError::NotFound`] if it was deleted
+    /// before.
+    fn delete(
+        &self,
+        context: &WriteContext,
+        old: Item<Self::Object>,
+    ) -> impl Future<Output = Result<(), BackendError>> + Send;
+}

@@ -1,0 +1,210 @@
+//! A backend without its type: objects are trees.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, StreamExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::{
+    BackendError, Change, Create, Delete, Item, Listing, Poll, Update, Watch, WriteContext,
+};
+use crate::object::Tree;
+
+/// The changes that may wait until the library has taken them over. A backend that sends more of them waits.
+const CHANGES: usize = 16;
+
+/// Lists the objects of a backend.
+pub(super) type List =
+    Box<dyn Fn() -> BoxFuture<'static, Result<Listing<Tree>, BackendError>> + Send + Sync>;
+/// Runs the stream of changes of a backend, until the stream or the receiver ends.
+pub(super) type Run = Box<
+    dyn Fn(mpsc::Sender<Result<Change<Tree>, BackendError>>) -> BoxFuture<'static, ()>
+        + Send
+        + Sync,
+>;
+type CreateCall = Box<
+    dyn Fn(WriteContext, Tree) -> BoxFuture<'static, Result<Item<Tree>, BackendError>>
+        + Send
+        + Sync,
+>;
+type UpdateCall = Box<
+    dyn Fn(WriteContext, Item<Tree>, Tree) -> BoxFuture<'static, Result<Item<Tree>, BackendError>>
+        + Send
+        + Sync,
+>;
+type DeleteCall = Box<
+    dyn Fn(WriteContext, Item<Tree>) -> BoxFuture<'static, Result<(), BackendError>> + Send + Sync,
+>;
+
+/// The way in which the library learns about the objects of a backend.
+pub(super) enum Feed {
+    /// The library lists all objects at this interval.
+    Polled { list: List, interval: Duration },
+    /// The backend streams its changes.
+    Watched { run: Run },
+}
+
+/// The writes that a backend supports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Writes {
+    pub create: bool,
+    pub update: bool,
+    pub delete: bool,
+}
+
+/// A backend without its type.
+pub(crate) struct ErasedBackend {
+    pub(super) feed: Feed,
+    pub(super) create: Option<CreateCall>,
+    pub(super) update: Option<UpdateCall>,
+    pub(super) delete: Option<DeleteCall>,
+    /// Whether the backend stores the whole `metadata` of its objects.
+    pub(super) keeps_metadata: bool,
+    /// The timeout of each call.
+    pub(super) timeout: Duration,
+}
+
+impl fmt::Debug for ErasedBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ErasedBackend").field("writes", &self.writes()).finish_non_exhaustive()
+    }
+}
+
+impl ErasedBackend {
+    /// The writes that the backend supports.
+    pub(crate) fn writes(&self) -> Writes {
+        Writes {
+            create: self.create.is_some(),
+            update: self.update.is_some(),
+            delete: self.delete.is_some(),
+        }
+    }
+
+    /// Whether the backend stores the whole `metadata` of its objects.
+    pub(crate) fn keeps_metadata(&self) -> bool {
+        self.keeps_metadata
+    }
+
+    /// Waits for a call of the backend, at most as long as the timeout of the backend.
+    ///
+    /// # Errors
+    /// The error of the call; an error for a call that panics or takes too long.
+    pub(super) async fn call<T>(
+        &self,
+        call: impl FnOnce() -> BoxFuture<'static, Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        let call = AssertUnwindSafe(async { call().await }).catch_unwind();
+        match timeout(self.timeout, call).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(BackendError::internal("the backend panicked")),
+            Err(_) => Err(BackendError::TimedOut(self.timeout)),
+        }
+    }
+}
+
+pub(super) fn list<B: Poll>(backend: &Arc<B>) -> List {
+    let backend = Arc::clone(backend);
+    Box::new(move || {
+        let backend = Arc::clone(&backend);
+        async move { to_listing(backend.list().await?) }.boxed()
+    })
+}
+
+pub(super) fn run<B: Watch>(backend: &Arc<B>) -> Run {
+    let backend = Arc::clone(backend);
+    Box::new(move |changes| {
+        let backend = Arc::clone(&backend);
+        async move { forward(pin!(backend.watch()), &changes).await }.boxed()
+    })
+}
+
+/// A channel for the changes of a backend.
+pub(super) fn changes() -> (
+    mpsc::Sender<Result<Change<Tree>, BackendError>>,
+    mpsc::Receiver<Result<Change<Tree>, BackendError>>,
+) {
+    mpsc::channel(CHANGES)
+}
+
+async fn forward<T: Serialize>(
+    mut stream: std::pin::Pin<&mut (impl Stream<Item = Result<Change<T>, BackendError>> + Send)>,
+    changes: &mpsc::Sender<Result<Change<Tree>, BackendError>>,
+) {
+    while let Some(change) = stream.next().await {
+        if changes.send(change.and_then(to_change)).await.is_err() {
+            return;
+        }
+    }
+}
+
+pub(super) fn create<B: Create>(backend: &Arc<B>) -> CreateCall {
+    let backend = Arc::clone(backend);
+    Box::new(move |context, object| {
+        let backend = Arc::clone(&backend);
+        async move { to_item(backend.create(&context, from_tree(object)?).await?) }.boxed()
+    })
+}
+
+pub(super) fn update<B: Update>(backend: &Arc<B>) -> UpdateCall {
+    let backend = Arc::clone(backend);
+    Box::new(move |context, old, object| {
+        let backend = Arc::clone(&backend);
+        async move {
+            let (old, object) = (from_item(old)?, from_tree(object)?);
+            to_item(backend.update(&context, old, object).await?)
+        }
+        .boxed()
+    })
+}
+
+pub(super) fn delete<B: Delete>(backend: &Arc<B>) -> DeleteCall {
+    let backend = Arc::clone(backend);
+    Box::new(move |context, old| {
+        let backend = Arc::clone(&backend);
+        async move { backend.delete(&context, from_item(old)?).await }.boxed()
+    })
+}
+
+fn from_item<B: DeserializeOwned>(
+    Item { object, etag }: Item<Tree>,
+) -> Result<Item<B>, BackendError> {
+    Ok(Item { object: from_tree(object)?, etag })
+}
+
+/// Decodes an object as the type of the backend.
+fn from_tree<T: DeserializeOwned>(tree: Tree) -> Result<T, BackendError> {
+    serde_json::from_value(Value::Object(tree)).map_err(|error| {
+        BackendError::internal(format!("the object does not fit the type of the backend: {error}"))
+    })
+}
+
+fn to_listing<T: Serialize>(listing: Listing<T>) -> Result<Listing<Tree>, BackendError> {
+    let Listing { items, is_complete } = listing;
+    let items = items.into_iter().map(to_item).collect::<Result<_, _>>()?;
+    Ok(Listing { items, is_complete })
+}
+
+fn to_change<T: Serialize>(change: Change<T>) -> Result<Change<Tree>, BackendError> {
+    Ok(match change {
+        Change::Restarted(listing) => Change::Restarted(to_listing(listing)?),
+        Change::Applied(item) => Change::Applied(to_item(item)?),
+        Change::Deleted { namespace, name } => Change::Deleted { namespace, name },
+    })
+}
+
+fn to_item<T: Serialize>(Item { object, etag }: Item<T>) -> Result<Item<Tree>, BackendError> {
+    match serde_json::to_value(object) {
+        Ok(Value::Object(object)) => Ok(Item { object, etag }),
+        Ok(_) => Err(BackendError::internal("the backend has returned a value that is no object")),
+        Err(error) => Err(BackendError::internal(format!("an object cannot be encoded: {error}"))),
+    }
+}

@@ -1,0 +1,87 @@
+//! The objects that a backend and the library exchange.
+
+use std::time::Duration;
+
+use crate::user::User;
+
+/// An object of a backend.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Item<T> {
+    /// The object.
+    pub object: T,
+    /// The version of the object in the backend, such as a row version. The library passes it back when the object is
+    /// changed or deleted, and clients never see it.
+    pub etag: Option<String>,
+}
+
+impl<T> Item<T> {
+    /// An object without an etag.
+    pub fn new(object: T) -> Self {
+        Self { object, etag: None }
+    }
+
+    /// Sets the version of the object in the backend.
+    #[must_use]
+    pub fn with_etag(self, etag: impl Into<String>) -> Self {
+        Self { etag: Some(etag.into()), ..self }
+    }
+}
+
+/// The objects of a backend.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Listing<T> {
+    /// The objects.
+    pub items: Vec<Item<T>>,
+    /// Whether these are all objects. If so, the other known objects were deleted.
+    pub is_complete: bool,
+}
+
+impl<T> Listing<T> {
+    /// All objects. The objects that are not among them were deleted.
+    pub fn complete(items: impl IntoIterator<Item = Item<T>>) -> Self {
+        Self { items: items.into_iter().collect(), is_complete: true }
+    }
+
+    /// Some of the objects, because the others could not be read. The other known objects stay.
+    pub fn partial(items: impl IntoIterator<Item = Item<T>>) -> Self {
+        Self { is_complete: false, ..Self::complete(items) }
+    }
+}
+
+/// A change of the objects of a backend.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Change<T> {
+    /// The stream starts, or has lost changes: these are the objects now.
+    Restarted(Listing<T>),
+    /// An object was created or changed.
+    Applied(Item<T>),
+    /// The object of this namespace and name was deleted.
+    Deleted {
+        /// The namespace; `None` if the kind is cluster-scoped.
+        namespace: Option<String>,
+        /// The name.
+        name: String,
+    },
+}
+
+/// The request that a write of a backend belongs to.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WriteContext {
+    /// The user of the request. It is `system:apiserver` for writes of the server itself.
+    pub user: User,
+    /// The field manager of the request; empty if the client has sent none.
+    pub field_manager: String,
+    /// The time after which the library stops to wait for the backend.
+    pub timeout: Duration,
+}
+
+impl WriteContext {
+    pub(crate) fn new(user: &User, field_manager: &str) -> Self {
+        let (user, field_manager) = (user.clone(), field_manager.to_owned());
+        Self { user, field_manager, timeout: Duration::MAX }
+    }
+}

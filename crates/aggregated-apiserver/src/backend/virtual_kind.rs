@@ -1,0 +1,95 @@
+//! The builder of a virtual kind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use super::erased::{self, ErasedBackend, Feed};
+use super::{Backend, Create, Delete, Poll, Update, Watch};
+
+/// The default timeout of a call of a backend.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A kind whose objects live in a backend. `Kinds::kind` takes it.
+#[derive(Debug)]
+#[must_use]
+pub struct VirtualKind<B> {
+    pub(crate) definition: CustomResourceDefinition,
+    pub(crate) erased: ErasedBackend,
+    backend: Arc<B>,
+}
+
+impl<B: Backend> VirtualKind<B> {
+    /// A kind whose backend is listed at this interval. The definition has the names, the schema and the columns of the
+    /// kind.
+    pub fn polled(definition: CustomResourceDefinition, backend: Arc<B>, interval: Duration) -> Self
+    where
+        B: Poll,
+    {
+        let list = erased::list(&backend);
+        Self::new(definition, backend, Feed::Polled { list, interval })
+    }
+
+    /// A kind whose backend streams its changes. The definition has the names, the schema and the columns of the kind.
+    pub fn watched(definition: CustomResourceDefinition, backend: Arc<B>) -> Self
+    where
+        B: Watch,
+    {
+        let run = erased::run(&backend);
+        Self::new(definition, backend, Feed::Watched { run })
+    }
+
+    fn new(definition: CustomResourceDefinition, backend: Arc<B>, feed: Feed) -> Self {
+        let erased = ErasedBackend {
+            feed,
+            create: None,
+            update: None,
+            delete: None,
+            keeps_metadata: false,
+            timeout: TIMEOUT,
+        };
+        Self { definition, erased, backend }
+    }
+
+    /// Adds the verb `create`.
+    pub fn create(mut self) -> Self
+    where
+        B: Create,
+    {
+        self.erased.create = Some(erased::create(&self.backend));
+        self
+    }
+
+    /// Adds the verbs `update` and `patch`, for the objects and for their subresources `status` and `scale`.
+    pub fn update(mut self) -> Self
+    where
+        B: Update,
+    {
+        self.erased.update = Some(erased::update(&self.backend));
+        self
+    }
+
+    /// Adds the verbs `delete` and `deletecollection`. Objects with finalizers are only deleted if the backend also
+    /// supports [`update`](Self::update).
+    pub fn delete(mut self) -> Self
+    where
+        B: Delete,
+    {
+        self.erased.delete = Some(erased::delete(&self.backend));
+        self
+    }
+
+    /// States that the backend stores the whole `metadata` of its objects: `uid`, `labels`, `annotations`,
+    /// `finalizers`, `ownerReferences`, `managedFields` and all others. Server-side apply is available then.
+    pub fn keeps_metadata(mut self) -> Self {
+        self.erased.keeps_metadata = true;
+        self
+    }
+
+    /// Sets the timeout of each call of the backend; the default is 30 seconds.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.erased.timeout = timeout;
+        self
+    }
+}

@@ -1,0 +1,238 @@
+//! Parses the definitions of registered kinds, and checks them for conflicts with each other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::stored_definition::check_stored;
+use crate::definition::{Backend, Kind as Registered, Kinds, LookupRights};
+use crate::error::StartError;
+use crate::kind::{Kind, ProtectedFields};
+use crate::served_kind::{ComputedFrom, SourceResource};
+
+/// Parses all definitions and checks them for conflicts with each other.
+pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
+    let mut parsed: Vec<Arc<Kind>> = Vec::new();
+    let mut taken: HashMap<(String, String), String> = HashMap::new();
+    for registered in kinds.iter() {
+        let kind = parse_one(registered)?;
+        check_names(&kind, &mut taken)?;
+        if let Some(other) = kind.version_without_rules() {
+            let why = format!(
+                "the rules in Rust validate only one version, so objects written in {other} would not be validated; convert between the versions in Rust, or do not serve {other}"
+            );
+            return Err(fault(&kind, "spec.versions", &why));
+        }
+        check_view(&kind, &parsed)?;
+        check_backend(&kind, registered, kinds.is_partial_allowed())?;
+        parsed.push(Arc::new(kind));
+    }
+    Ok(parsed)
+}
+
+/// Parses the definition of a kind, and adds its code.
+fn parse_one(registered: &Registered) -> Result<Kind, StartError> {
+    let (definition, cells) = (&registered.definition, registered.cells.clone());
+    let kind = match &registered.types {
+        Some(types) => Kind::parse_built_in(definition, cells, types)?,
+        None => Kind::parse(definition, cells)?,
+    };
+    if kind.versions.is_empty() {
+        return Err(fault(
+            &kind,
+            "spec.versions",
+            "no version is served; set served to true in one of them",
+        ));
+    }
+    if !registered.faults.is_empty() {
+        let faults = registered.faults.clone();
+        return Err(StartError::Kind { kind: kind.qualified(), faults });
+    }
+    Ok(kind
+        .with_rules(registered.rules.clone())
+        .with_conversion(registered.conversion.clone())
+        .with_strategy(registered.strategy.clone())
+        .with_subresources(registered.subresources.clone())
+        .with_view(registered.view.clone())
+        .with_visibility(registered.visibility.clone()))
+}
+
+/// Rejects a kind if one of its names is taken by an earlier kind of its group.
+fn check_names(
+    kind: &Kind,
+    taken: &mut HashMap<(String, String), String>,
+) -> Result<(), StartError> {
+    let names = &kind.names;
+    let own = [
+        ("spec.names.plural", &names.plural),
+        ("spec.names.kind", &names.kind),
+        ("spec.names.listKind", &names.list_kind),
+    ];
+    for (field, name) in own {
+        let key = (kind.group.clone(), format!("{field}={name}"));
+        if let Some(other) = taken.insert(key, kind.qualified()) {
+            return Err(fault(kind, field, &format!("{name:?} is already used by {other}")));
+        }
+    }
+    Ok(())
+}
+
+/// Rejects a view of a kind that hides objects from some users.
+fn check_view(kind: &Kind, parsed: &[Arc<Kind>]) -> Result<(), StartError> {
+    let Some(view) = &kind.view else { return Ok(()) };
+    let is_shown = |kind: &&Arc<Kind>| kind.group == view.group && kind.names.plural == view.plural;
+    let Some(shown) = parsed.iter().find(is_shown).filter(|shown| shown.hides()) else {
+        return Ok(());
+    };
+    let why = format!(
+        "is a view of {}, which has a Visibility: the view would show all objects to every user; remove the view or the Visibility",
+        shown.qualified()
+    );
+    Err(fault(kind, "spec.names", &why))
+}
+
+/// Rejects a definition that its backend does not support.
+fn check_backend(
+    kind: &Kind,
+    registered: &Registered,
+    is_partial_allowed: bool,
+) -> Result<(), StartError> {
+    match &registered.backend {
+        Backend::Stored { .. } | Backend::Virtual(_) => {
+            check_stored(kind, &registered.definition, is_partial_allowed)
+        }
+        Backend::Computed { sources, rights, .. } => {
+            let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();
+            if let Some(SourceResource { resource, .. }) = sources.iter().find(differs) {
+                let why = format!(
+                    "must be the scope of {resource}, because the kind is computed from it"
+                );
+                return Err(fault(kind, "spec.scope", &why));
+            }
+            computed_from(kind, sources, rights).map(drop)
+        }
+        Backend::Reviewed(_) => Ok(()),
+    }
+}
+
+/// The sources of a computed kind, and the permissions that its readers need.
+pub(super) fn computed_from(
+    kind: &Kind,
+    sources: &[SourceResource],
+    rights: &LookupRights,
+) -> Result<ComputedFrom, StartError> {
+    let LookupRights { demanded, protected, shown, faults } = rights;
+    let mut faults = faults.clone();
+    let by_right: Vec<_> = protected.iter().map(|right| right.fields.clone()).collect();
+    let fields = ProtectedFields::parse(kind, &by_right);
+    let fields = fields.map_err(|more| faults.extend(more)).unwrap_or_default();
+    faults.extend(ProtectedFields::faults_of_shown(kind, shown));
+    if !faults.is_empty() {
+        return Err(StartError::Kind { kind: kind.qualified(), faults });
+    }
+    Ok(ComputedFrom {
+        sources: sources.to_vec(),
+        demanded: demanded.clone(),
+        protected: protected.clone(),
+        fields: Arc::new(fields),
+    })
+}
+
+pub(super) fn fault(kind: &Kind, field: &str, message: &str) -> StartError {
+    StartError::Kind { kind: kind.qualified(), faults: vec![format!("{field}: {message}")] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Computed, Stored};
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use kube::{CustomResource, CustomResourceExt};
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use serde_json::json;
+
+    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
+    struct FooSpec {
+        #[schemars(regex(pattern = "(?=a)"))]
+        text: String,
+    }
+
+    impl Stored for Foo {}
+
+    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v1", kind = "Bar", namespaced, status = "BarStatus")]
+    struct BarSpec {}
+
+    #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    struct BarStatus {}
+
+    impl Stored for Bar {}
+
+    impl Computed for Bar {
+        type Source = Pod;
+        type Related = ();
+
+        fn compute(_: &Pod, (): &()) -> Option<Self> {
+            None
+        }
+    }
+
+    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v1", kind = "Baz", namespaced)]
+    struct BazSpec {}
+
+    impl Computed for Baz {
+        type Source = Node;
+        type Related = ();
+
+        fn compute(_: &Node, (): &()) -> Option<Self> {
+            None
+        }
+    }
+
+    fn check(kinds: &Kinds, expected: &str) {
+        assert_eq!(parse(kinds).unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn invalid_kinds_prevent_the_server_from_starting() {
+        check(
+            &Kinds::new().computed::<Bar>().computed::<Bar>(),
+            "kind bars.example.com: spec.names.plural: \"bars\" is already used by bars.example.com",
+        );
+        check(
+            &Kinds::new().stored::<Foo>(),
+            "kind foos.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern: Invalid value: \"(?=a)\": must be a valid regular expression, but isn't: error parsing regexp: invalid or unsupported Perl syntax: `(?=`",
+        );
+        assert!(parse(&Kinds::new().stored::<Bar>()).is_ok());
+        let mut unserved = Bar::crd();
+        unserved.spec.versions[0].served = false;
+        let unserved = serde_json::to_string(&unserved).unwrap();
+        check(
+            &Kinds::new().crds_from_yaml(&unserved).unwrap(),
+            "kind bars.example.com: spec.versions: no version is served; set served to true in one of them",
+        );
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "quxes.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Cluster", "names": {"kind": "Qux", "plural": "quxes"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {"spec": {"type": "object", "properties": {
+                        "size": {"type": "integer", "maximum": 5, "default": 7},
+                    }}},
+                }}}],
+            },
+        });
+        check(
+            &Kinds::new().crds_from_yaml(&definition.to_string()).unwrap(),
+            "kind quxes.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[size].default: Invalid value: 7:  in body should be less than or equal to 5",
+        );
+        check(
+            &Kinds::new().computed::<Baz>(),
+            "kind bazes.example.com: spec.scope: must be the scope of nodes, because the kind is computed from it",
+        );
+    }
+}

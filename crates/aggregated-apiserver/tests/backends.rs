@@ -1,0 +1,475 @@
+//! Virtual kinds: the objects live in a backend that other programs change, too, and that fails in every way.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
+
+mod in_process;
+#[path = "backends/shelf.rs"]
+mod shelf;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregated_apiserver::backend::VirtualKind;
+use aggregated_apiserver::{InProcess, Kinds};
+use axum::body::Body;
+use fastrand::Rng;
+use futures::{StreamExt, TryStreamExt};
+use http::{Method, Request};
+use http_body_util::BodyExt;
+use in_process::admin;
+use kube::api::{
+    DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
+use kube::core::Status;
+use kube::{Api, CustomResourceExt, ResourceExt};
+use serde_json::{Value, json};
+
+use shelf::{Book, BookSpec, Fault, Shelf};
+
+/// The shortest interval that a kind may be polled at.
+const INTERVAL: Duration = Duration::from_millis(100);
+const BOOKS: &str = "/apis/library.example.com/v1/namespaces/n/books";
+/// A wait that only ends if a test fails.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A server of books that are polled.
+async fn polled(shelf: &Arc<Shelf>) -> InProcess {
+    let books = VirtualKind::polled(Book::crd(), Arc::clone(shelf), INTERVAL);
+    serving(Kinds::new().kind(books.create().update().delete())).await
+}
+
+/// A server of books whose changes are streamed.
+async fn watched(shelf: &Arc<Shelf>) -> InProcess {
+    let books = VirtualKind::watched(Book::crd(), Arc::clone(shelf));
+    serving(Kinds::new().kind(books.create().update().delete())).await
+}
+
+async fn serving(kinds: Kinds) -> InProcess {
+    let server = in_process::server_of(kinds).await;
+    server.wait_synced().await;
+    server
+}
+
+fn books(server: &InProcess) -> Api<Book> {
+    Api::namespaced(server.client(admin()), "n")
+}
+
+fn book(name: &str, title: &str) -> Book {
+    Book::new(name, BookSpec { title: title.to_owned(), copies: 1 })
+}
+
+fn titles(books: &[Book]) -> BTreeMap<String, String> {
+    books.iter().map(|book| (book.name_any(), book.spec.title.clone())).collect()
+}
+
+/// Follows the books until they are these.
+async fn until(api: &Api<Book>, is_expected: impl Fn(&BTreeMap<String, Book>) -> bool) {
+    let list = api.list(&ListParams::default()).await.unwrap();
+    let mut known: BTreeMap<_, _> =
+        list.items.into_iter().map(|book| (book.name_any(), book)).collect();
+    let revision = list.metadata.resource_version.unwrap();
+    let mut events = api.watch(&WatchParams::default(), &revision).await.unwrap().boxed();
+    let expected = async {
+        while !is_expected(&known) {
+            match events.try_next().await.unwrap().expect("the watch ends too early") {
+                WatchEvent::Added(book) | WatchEvent::Modified(book) => {
+                    known.insert(book.name_any(), book);
+                }
+                WatchEvent::Deleted(book) => drop(known.remove(&book.name_any())),
+                WatchEvent::Bookmark(_) => {}
+                WatchEvent::Error(error) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::time::timeout(LONG, expected).await.expect("the books stay different");
+}
+
+async fn request(server: &InProcess, method: Method, path: &str, body: &str) -> (u16, Value) {
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("content-type", "application/json");
+    let response = server.respond(admin(), request.body(Body::from(body.to_owned())).unwrap());
+    let response = response.await;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+/// The Status of a failed request.
+fn refusal<T>(outcome: kube::Result<T>) -> Box<Status> {
+    match outcome.map(drop).unwrap_err() {
+        kube::Error::Api(status) => status,
+        error => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn polled_objects_are_read_like_stored_objects() {
+    let shelf = Shelf::new();
+    for (name, title) in [("a", "Ulysses"), ("b", "Emma"), ("c", "Emma")] {
+        shelf.put(name, Some(title));
+    }
+    let server = polled(&shelf).await;
+    let api = books(&server);
+    let emma = ListParams::default().fields("spec.title=Emma");
+    let found = api.list(&emma).await.unwrap();
+    assert_eq!(found.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["b", "c"]);
+    let first = api.list(&ListParams::default().limit(2)).await.unwrap();
+    let next = ListParams::default().limit(2).continue_token(&first.metadata.continue_.unwrap());
+    let second = api.list(&next).await.unwrap();
+    assert_eq!((first.items.len(), second.items.len()), (2, 1));
+    // The uid is the same in each process.
+    let uid = api.get("a").await.unwrap().uid().unwrap();
+    assert_eq!(books(&polled(&shelf).await).get("a").await.unwrap().uid().unwrap(), uid);
+    // Watches see the changes of other programs.
+    shelf.put("a", None);
+    shelf.put("b", Some("Persuasion"));
+    until(&api, |books| !books.contains_key("a") && books["b"].spec.title == "Persuasion").await;
+    assert_eq!(refusal(api.get("a").await).code, 404);
+}
+
+#[tokio::test]
+async fn writes_go_to_the_backend_as_the_user() {
+    for watched_kind in [false, true] {
+        let shelf = Shelf::new();
+        let server = if watched_kind { watched(&shelf).await } else { polled(&shelf).await };
+        let api = books(&server);
+        let created = api.create(&PostParams::default(), &book("a", "Emma")).await.unwrap();
+        assert_eq!(api.get("a").await.unwrap(), created);
+        let patch = json!({"spec": {"copies": 3}});
+        let patched = api.patch("a", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        assert_eq!((patched.uid(), patched.spec.copies), (created.uid(), 3));
+        assert!(patched.resource_version() > created.resource_version());
+        // The first state cannot be replaced any more.
+        let stale = api.replace("a", &PostParams::default(), &created).await;
+        assert_eq!(refusal(stale).code, 409);
+        let again = api.create(&PostParams::default(), &book("a", "Emma")).await;
+        assert_eq!(refusal(again).code, 409);
+        let invalid = Book::new("b", BookSpec { title: "Emma".into(), copies: 99 });
+        assert_eq!(refusal(api.create(&PostParams::default(), &invalid).await).code, 422);
+        api.delete("a", &DeleteParams::default()).await.unwrap();
+        assert_eq!(refusal(api.get("a").await).code, 404);
+        assert_eq!(refusal(api.delete("a", &DeleteParams::default()).await).code, 404);
+        let calls = ["create a as admin", "update a as admin", "delete a as admin"];
+        assert_eq!(shelf.calls(), calls, "invalid requests do not reach the backend");
+    }
+}
+
+#[tokio::test]
+async fn dry_runs_do_not_reach_the_backend() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let server = polled(&shelf).await;
+    let api = books(&server);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    api.create(&dry, &book("b", "Emma")).await.unwrap();
+    let patch = json!({"spec": {"title": "Ulysses"}});
+    let patched = api.patch("a", &PatchParams::default().dry_run(), &Patch::Merge(&patch)).await;
+    assert_eq!(patched.unwrap().spec.title, "Ulysses");
+    api.delete("a", &DeleteParams::default().dry_run()).await.unwrap();
+    assert!(shelf.calls().is_empty());
+    assert_eq!(titles(&api.list(&ListParams::default()).await.unwrap().items), shelf.titles());
+}
+
+#[tokio::test]
+async fn metadata_that_the_backend_does_not_store_is_stored_by_the_server() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let server = polled(&shelf).await;
+    let api = books(&server);
+    let applied = json!({
+        "apiVersion": "library.example.com/v1", "kind": "Book",
+        "metadata": {"name": "a", "labels": {"x": "y"}, "finalizers": ["example.com/f"]},
+        "spec": {"title": "Emma"},
+    });
+    let apply = PatchParams::apply("one").force();
+    let book = api.patch("a", &apply, &Patch::Apply(&applied)).await.unwrap();
+    assert_eq!(book.labels()["x"], "y");
+    let managers = |book: &Book| -> Vec<_> {
+        book.managed_fields().iter().map(|one| one.manager.clone().unwrap()).collect()
+    };
+    assert!(managers(&book).contains(&"one".to_owned()), "{:?}", managers(&book));
+    let other = json!({
+        "apiVersion": "library.example.com/v1", "kind": "Book",
+        "metadata": {"name": "a"}, "spec": {"title": "Ulysses"},
+    });
+    let conflict = api.patch("a", &PatchParams::apply("two"), &Patch::Apply(&other)).await;
+    assert_eq!(refusal(conflict).code, 409);
+    // Other programs change the row, and the metadata stays.
+    shelf.put("a", Some("Persuasion"));
+    until(&api, |books| books["a"].spec.title == "Persuasion").await;
+    let book = api.get("a").await.unwrap();
+    assert_eq!((book.labels()["x"].as_str(), managers(&book).len() > 0), ("y", true));
+    // The finalizer delays the deletion.
+    api.delete("a", &DeleteParams::default()).await.unwrap();
+    let book = api.get("a").await.unwrap();
+    assert!(book.metadata.deletion_timestamp.is_some() && shelf.row("a").is_some());
+    let none = json!({"metadata": {"finalizers": null}});
+    api.patch("a", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    assert_eq!(refusal(api.get("a").await).code, 404);
+    assert!(shelf.row("a").is_none());
+    // A new object of this name has none of the metadata.
+    shelf.put("a", Some("Emma"));
+    until(&api, |books| books.contains_key("a")).await;
+    let book = api.get("a").await.unwrap();
+    assert!(book.labels().is_empty() && book.finalizers().is_empty());
+}
+
+#[tokio::test]
+async fn a_poll_that_began_before_a_write_does_not_undo_it() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    shelf.put("b", Some("Emma"));
+    let server = polled(&shelf).await;
+    let api = books(&server);
+    shelf.fail_list(Fault::Late);
+    shelf.arrived.notified().await;
+    // The list was read before these writes, and arrives after them.
+    api.create(&PostParams::default(), &book("c", "Emma")).await.unwrap();
+    api.delete("b", &DeleteParams::default()).await.unwrap();
+    let patch = json!({"spec": {"title": "Ulysses"}});
+    api.patch("a", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    let written = api.list(&ListParams::default()).await.unwrap();
+    let revision = written.metadata.resource_version.clone().unwrap();
+    let mut events = api.watch(&WatchParams::default(), &revision).await.unwrap().boxed();
+    shelf.release.notify_one();
+    // The next poll shows this row, and no event comes before it.
+    shelf.put("d", Some("Emma"));
+    let event = tokio::time::timeout(LONG, events.try_next()).await.unwrap().unwrap().unwrap();
+    assert!(matches!(&event, WatchEvent::Added(book) if book.name_any() == "d"), "{event:?}");
+    let now = api.list(&ListParams::default()).await.unwrap();
+    assert_eq!(titles(&now.items), shelf.titles());
+}
+
+#[tokio::test]
+async fn a_partial_list_deletes_nothing() {
+    let shelf = Shelf::new();
+    for name in ["a", "b", "c", "d"] {
+        shelf.put(name, Some("Emma"));
+    }
+    let server = polled(&shelf).await;
+    let api = books(&server);
+    shelf.set_partial(true);
+    shelf.put("a", Some("Ulysses"));
+    shelf.put("d", None);
+    until(&api, |books| books["a"].spec.title == "Ulysses").await;
+    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 4);
+    shelf.set_partial(false);
+    until(&api, |books| !books.contains_key("d")).await;
+}
+
+#[tokio::test]
+async fn changes_of_other_programs_conflict_with_writes() {
+    for watched_kind in [false, true] {
+        let shelf = Shelf::new();
+        for name in ["a", "b", "c"] {
+            shelf.put(name, Some("Emma"));
+        }
+        let server = if watched_kind { watched(&shelf).await } else { polled(&shelf).await };
+        let api = books(&server);
+        let old = api.get("b").await.unwrap();
+        shelf.put("a", Some("Ulysses"));
+        shelf.put("b", Some("Ulysses"));
+        shelf.put("c", None);
+        // A patch is applied to the new state.
+        let patch = json!({"spec": {"copies": 5}});
+        let patched = api.patch("a", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        assert_eq!((patched.spec.title.as_str(), patched.spec.copies), ("Ulysses", 5));
+        // An update of the old state fails.
+        let updated = api.replace("b", &PostParams::default(), &old).await;
+        assert_eq!(refusal(updated).code, 409);
+        assert_eq!(shelf.row("b").unwrap().title, "Ulysses");
+        let gone = api.patch("c", &PatchParams::default(), &Patch::Merge(&patch)).await;
+        assert_eq!(refusal(gone).code, 404);
+        shelf.put("d", Some("Emma"));
+        let taken = api.create(&PostParams::default(), &book("d", "Ulysses")).await;
+        assert_eq!(refusal(taken).code, 409);
+        until(&api, |books| titles(&books.values().cloned().collect::<Vec<_>>()) == shelf.titles())
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_failing_write_fails_alone_and_clients_see_no_secret() {
+    const SECRET: &str = "password=hunter2";
+    let shelf = Shelf::new();
+    let books_kind = VirtualKind::polled(Book::crd(), Arc::clone(&shelf), INTERVAL)
+        .timeout(Duration::from_secs(1))
+        .create()
+        .update()
+        .delete();
+    let server = serving(Kinds::new().kind(books_kind)).await;
+    let api = books(&server);
+    let rows = [
+        (
+            Fault::Fail(SECRET.to_owned()),
+            500,
+            "the backend of books.library.example.com has failed",
+        ),
+        (Fault::Reject("the library is closed".to_owned()), 403, "the library is closed"),
+        (Fault::Panic, 500, "the backend of books.library.example.com has failed"),
+        (Fault::OtherObject, 500, "the backend of books.library.example.com has failed"),
+        (Fault::Hang, 504, "outcome"),
+    ];
+    for (index, (fault, code, message)) in rows.into_iter().enumerate() {
+        shelf.fail_write(fault.clone());
+        let name = format!("a{index}");
+        let status = refusal(api.create(&PostParams::default(), &book(&name, "Emma")).await);
+        assert_eq!(status.code, code, "{fault:?}: {status:?}");
+        assert!(status.message.contains(message), "{fault:?}: {}", status.message);
+        assert!(!status.message.contains(SECRET), "{}", status.message);
+        api.create(&PostParams::default(), &book(&format!("b{index}"), "Emma")).await.unwrap();
+    }
+    until(&api, |books| titles(&books.values().cloned().collect::<Vec<_>>()) == shelf.titles())
+        .await;
+}
+
+#[tokio::test]
+async fn a_failing_list_leaves_the_known_objects() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let server = polled(&shelf).await;
+    let api = books(&server);
+    for fault in [Fault::Late, Fault::Panic, Fault::Fail("password=hunter2".to_owned())] {
+        shelf.fail_list(fault);
+    }
+    // The third call waits, so both failures are over.
+    shelf.arrived.notified().await;
+    assert_eq!(api.get("a").await.unwrap().spec.title, "Emma");
+    shelf.put("b", Some("Emma"));
+    shelf.release.notify_one();
+    until(&api, |books| books.contains_key("b")).await;
+}
+
+#[tokio::test]
+async fn objects_that_do_not_belong_to_the_kind_are_ignored() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let strange = |change: &dyn Fn(&mut Book)| {
+        let mut book = book("x", "Emma");
+        book.metadata.namespace = Some("n".to_owned());
+        change(&mut book);
+        book
+    };
+    shelf.list_strange(vec![
+        strange(&|book| book.metadata.namespace = None),
+        strange(&|book| book.metadata.name = None),
+        strange(&|book| book.metadata.name = Some("a/b".to_owned())),
+        strange(&|book| book.metadata.name = Some("..".to_owned())),
+        strange(&|book| book.metadata.namespace = Some("a/b".to_owned())),
+        // The same row twice.
+        strange(&|book| book.metadata.name = Some("a".to_owned())),
+        // An object that is larger than any stored object.
+        strange(&|book| book.spec.title = "x".repeat(2 << 20)),
+    ]);
+    let server = polled(&shelf).await;
+    shelf.put("b", Some("Emma"));
+    until(&books(&server), |books| books.contains_key("b")).await;
+    let all: Api<Book> = Api::all(server.client(admin()));
+    let listed = all.list(&ListParams::default()).await.unwrap();
+    assert_eq!(titles(&listed.items), shelf.titles());
+}
+
+#[tokio::test]
+async fn verbs_that_the_backend_does_not_have_are_not_in_discovery() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let kind = || VirtualKind::polled(Book::crd(), Arc::clone(&shelf), INTERVAL);
+    let rows = [
+        (kind(), vec!["get", "list", "watch"]),
+        (kind().delete(), vec!["delete", "deletecollection", "get", "list", "watch"]),
+        (kind().create(), vec!["get", "list", "create", "watch"]),
+        (kind().update(), vec!["get", "list", "patch", "update", "watch"]),
+    ];
+    for (kind, verbs) in rows {
+        let server = serving(Kinds::new().kind(kind)).await;
+        let (_, discovery) =
+            request(&server, Method::GET, "/apis/library.example.com/v1", "").await;
+        let served: Vec<_> = discovery["resources"][0]["verbs"].as_array().unwrap().to_vec();
+        assert_eq!(served, verbs);
+        let body = serde_json::to_string(&book("b", "Emma")).unwrap();
+        let one = format!("{BOOKS}/b");
+        for (verb, method, path) in [
+            ("create", Method::POST, BOOKS),
+            ("update", Method::PUT, &one),
+            ("delete", Method::DELETE, &one),
+        ] {
+            let (code, _) = request(&server, method, path, &body).await;
+            assert_eq!(code != 405, verbs.contains(&verb), "{verb}: {code}");
+        }
+        shelf.put("b", None);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_is_restarted() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let server = watched(&shelf).await;
+    let api = books(&server);
+    // More changes than the channel holds: the stream has lost some, and fails.
+    for number in 0..2_000 {
+        shelf.put("a", Some(&number.to_string()));
+    }
+    shelf.put("b", Some("Emma"));
+    until(&api, |books| books.contains_key("b") && books["a"].spec.title == "1999").await;
+}
+
+/// Clients and other programs write at random, while the backend fails at random. In the end, a watcher that has
+/// followed all changes, a list and the table are equal.
+#[tokio::test]
+async fn random_histories_end_equal_for_watchers_lists_and_the_backend() {
+    for seed in 0..4 {
+        let mut rng = Rng::with_seed(seed);
+        let shelf = Shelf::new();
+        let server = if seed % 2 == 0 { polled(&shelf).await } else { watched(&shelf).await };
+        let api = books(&server);
+        let list = api.list(&ListParams::default()).await.unwrap();
+        let revision = list.metadata.resource_version.unwrap();
+        let mut events = api.watch(&WatchParams::default(), &revision).await.unwrap().boxed();
+        for step in 0..200 {
+            let name = format!("b{}", rng.u8(0..6));
+            let title = step.to_string();
+            match rng.u8(0..10) {
+                0 => shelf.put(&name, Some(&title)),
+                1 => shelf.put(&name, None),
+                2 => shelf.fail_list(Fault::Fail("no list".to_owned())),
+                3 => shelf.fail_write(Fault::Fail("no write".to_owned())),
+                4 => shelf.set_partial(rng.bool()),
+                5 => drop(api.delete(&name, &DeleteParams::default()).await),
+                6 | 7 => drop(api.create(&PostParams::default(), &book(&name, &title)).await),
+                _ => {
+                    let patch = json!({"spec": {"title": title}});
+                    drop(api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await);
+                }
+            }
+        }
+        shelf.set_partial(false);
+        shelf.put("last", Some("last"));
+        let mut known: BTreeMap<String, String> = BTreeMap::new();
+        let mut newest = 0_u64;
+        let follow = async {
+            loop {
+                match events.try_next().await.unwrap().unwrap() {
+                    WatchEvent::Added(book) | WatchEvent::Modified(book) => {
+                        let revision = book.resource_version().unwrap().parse().unwrap();
+                        assert!(revision > newest, "revisions grow");
+                        newest = revision;
+                        known.insert(book.name_any(), book.spec.title);
+                    }
+                    WatchEvent::Deleted(book) => {
+                        assert!(known.remove(&book.name_any()).is_some(), "it was deleted before");
+                    }
+                    event => panic!("{event:?}"),
+                }
+                if known == shelf.titles() {
+                    return;
+                }
+            }
+        };
+        let ended = tokio::time::timeout(LONG, follow).await;
+        assert!(ended.is_ok(), "seed {seed}: {known:?} instead of {:?}", shelf.titles());
+        let listed = api.list(&ListParams::default()).await.unwrap();
+        assert_eq!(titles(&listed.items), shelf.titles(), "seed {seed}");
+    }
+}
