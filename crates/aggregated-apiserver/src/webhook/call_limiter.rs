@@ -56,9 +56,10 @@ impl<'a> Turn<'a> {
 impl CallLimiter {
     /// Creates limits for all turns, and for those of one webhook.
     pub(super) fn new(all: usize, of_one: usize) -> Self {
-        // The calls of a webhook that wait for one of all turns have a turn of the webhook already.
-        let all = Limiter::new(all, Share::PartOfFree(2)).with_waiting_of_user(of_one);
-        Self { all, of_one, webhooks: Mutex::default() }
+        // A call that waits for one of all turns has a turn of its webhook already. So `of_one` limits these calls.
+        let all = Limiter::new(all, Share::PartOfFree(2)).with_waiting_of_user(WAITING);
+        // Every webhook may have one call.
+        Self { all, of_one: of_one.max(1), webhooks: Mutex::default() }
     }
 
     /// Waits for a turn of this webhook for this user.
@@ -208,6 +209,26 @@ mod tests {
         let _held = now(&turns, "a", "eve").unwrap();
         let _waiting: Vec<_> = (0..WAITING).map(|_| waiting(&turns, "a", "eve")).collect();
         assert!(matches!(turns.take(call("a", "eve")).now_or_never(), Some(Err(Full))));
+    }
+
+    #[test]
+    fn calls_of_many_webhooks_wait_while_all_turns_are_in_use() {
+        let turns = CallLimiter::new(1, OF_ONE);
+        let webhooks: Vec<String> = (0..100).map(|number| format!("a:{number}")).collect();
+        let held = now(&turns, "held", "a").unwrap();
+        let calls: Vec<_> = ["a", "b"]
+            .iter()
+            .flat_map(|user| webhooks.iter().map(|webhook| waiting(&turns, webhook, user)))
+            .collect();
+        drop(held);
+        assert!(calls.into_iter().all(|call| call.now_or_never().is_some()));
+        assert_unused(&turns);
+    }
+
+    #[test]
+    fn a_webhook_may_always_have_one_call() {
+        let turns = CallLimiter::new(1, 0);
+        assert!(now(&turns, "a", "u").is_some());
     }
 
     #[test]
