@@ -371,6 +371,19 @@ mod tests {
         assert!(many.iter().all(Result::is_ok));
     }
 
+    #[tokio::test]
+    async fn requests_of_masters_wait_for_no_permit() {
+        let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, Inflights::default()));
+        let groups = vec!["system:masters".to_owned()];
+        let master = User { name: "jane".to_owned(), groups, ..User::default() };
+        for _ in 0..1_000 {
+            assert!(matches!(throttle.turn(&master).await, Ok(None)));
+            let body = throttle.body(&master, &Body::from(vec![0]));
+            assert!(matches!(body, Ok(None)));
+        }
+        assert_eq!(throttle.costly.used() + throttle.small_bodies.used(), 0);
+    }
+
     #[test]
     fn anonymous_requests_can_use_all_slots_of_their_priority_level() {
         let levels = Levels::new(READS);

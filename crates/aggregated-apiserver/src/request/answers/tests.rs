@@ -61,6 +61,23 @@ async fn a_response_behind_a_larger_one_of_its_user_resets_no_response_of_others
     assert!(!reset.is_cancelled());
 }
 
+#[tokio::test]
+async fn responses_of_masters_wait_for_no_memory_and_no_slot() {
+    let (answers, eve) = (Answers::new(1_000), user(0));
+    let master = User { groups: vec!["system:masters".to_owned()], ..user(1) };
+    let (held, waiting) = (begin(&answers, &eve).0, begin(&answers, &eve).0);
+    let _held = held.charge_length(1_000, Purpose::Sending);
+    let mut waiting = pin!(waiting.room(&eve, 1_000));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    for _ in 0..=STREAMING {
+        let (answer, _) = begin(&answers, &master);
+        let charge = futures::poll!(pin!(answer.room(&master, 1_000)));
+        assert!(matches!(charge, std::task::Poll::Ready(Ok(_))));
+        let slot = futures::poll!(pin!(answer.begin_streaming(&master)));
+        assert!(matches!(slot, std::task::Poll::Ready(Ok(None))));
+    }
+}
+
 async fn join_any<A, B>(answers: &[(A, B, CancellationToken)]) {
     let ends = answers.iter().map(|(.., reset)| Box::pin(reset.cancelled()));
     futures::future::select_all(ends).await;

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Wake;
 use std::thread;
@@ -7,7 +8,7 @@ use super::*;
 
 const USERS: [&str; 4] = ["eve", "jane", "joe", "jim"];
 
-type Acquiring = std::pin::Pin<Box<dyn Future<Output = Result<Permit, Busy>>>>;
+type Acquiring = Pin<Box<dyn Future<Output = Result<Permit, Busy>>>>;
 
 /// A flag that a waker sets.
 #[derive(Default)]
@@ -347,6 +348,116 @@ fn a_full_queue_accepts_a_request_of_a_new_user() {
     assert!(matches!(Request::new(&limiter, 0, "a", 1).poll(), Poll::Ready(Err(_))));
     assert!(Request::new(&limiter, 0, "new", 1).poll().is_pending());
     drop(held);
+}
+
+#[test]
+fn waiting_requests_are_limited_for_each_user_and_for_all_users() {
+    let limiter = Limiter::queued(2, Share::Part(2));
+    let _held = ["a", "b"].map(|user| limiter.try_acquire(user, 1).unwrap());
+    let users: Vec<_> = (0..2_000).map(|number| format!("user-{number}").leak() as &str).collect();
+    let mut requests: Vec<_> = users.iter().map(|_| Vec::new()).collect();
+    for (user, requests) in users.iter().zip(&mut requests) {
+        requests.extend((0..10).map(|_| Request::new(&limiter, 0, user, 1)));
+        requests.retain_mut(|request| request.poll().is_pending());
+    }
+    let counts: Vec<_> = requests.iter().map(Vec::len).collect();
+    assert_eq!(counts[..4], [2; 4], "two for each permit of a user, and four for each permit");
+    assert_eq!(counts[4..4 + NEW_USERS], [1; NEW_USERS]);
+    assert!(counts[4 + NEW_USERS..].iter().all(|count| *count == 0));
+    drop(requests);
+    let state = limiter.lock();
+    assert_eq!((state.waiting, state.users.len()), (0, 2));
+}
+
+#[test]
+fn a_dropped_request_releases_its_queue_position_or_its_permit() {
+    let limiter = Limiter::new(1, Share::All).with_waiting_of_user(2);
+    let request = |number| Request::new(&limiter, number, "eve", 1);
+    let held = limiter.try_acquire("eve", 1).unwrap();
+    let (mut first, mut second) = (request(1), request(2));
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+    assert!(matches!(request(3).poll(), Poll::Ready(Err(_))), "the queue is full");
+    drop(second);
+    let mut last = request(4);
+    assert!(last.poll().is_pending());
+    drop(held);
+    assert_eq!((first.woken(), last.woken()), (Some(1), None));
+    // The request was granted the permit, but has not received it.
+    drop(first);
+    assert_eq!((last.woken(), limiter.used()), (Some(4), 1));
+    drop(last);
+    assert!(limiter.lock().users.is_empty() && limiter.used() == 0);
+}
+
+#[test]
+fn a_permit_is_used_until_the_work_that_owns_it_ends() {
+    let limiter = Limiter::queued(1, Share::All);
+    let mut request = Request::new(&limiter, 0, "eve", 1);
+    let Poll::Ready(Ok(permit)) = request.poll() else { panic!("it has no permit") };
+    let (end, ended) = std::sync::mpsc::channel();
+    let work = thread::spawn(move || {
+        let _permit = permit;
+        ended.recv()
+    });
+    // The work continues after its request has been cancelled.
+    drop(request);
+    let mut next = Request::new(&limiter, 1, "jane", 1);
+    assert!(next.poll().is_pending());
+    end.send(()).unwrap();
+    work.join().unwrap().unwrap();
+    assert!(matches!(next.poll(), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn the_lock_is_free_while_requests_wait_and_are_woken() {
+    struct ChecksLock(Limiter);
+    impl ChecksLock {
+        fn check(&self) {
+            assert!(self.0.0.state.try_lock().is_ok());
+        }
+    }
+    impl Wake for ChecksLock {
+        fn wake(self: Arc<Self>) {
+            self.check();
+        }
+    }
+    impl Drop for ChecksLock {
+        fn drop(&mut self) {
+            self.check();
+        }
+    }
+    let limiter = Limiter::queued(1, Share::All);
+    let held = limiter.try_acquire("eve", 1);
+    let deadline = poll_fn(|_| {
+        ChecksLock(limiter.clone()).check();
+        Poll::Pending::<()>
+    });
+    // A future that held the guard of the lock would not be `Send`.
+    let mut waiting: Pin<Box<dyn Future<Output = _> + Send>> =
+        Box::pin(limiter.acquire("jane", 1, deadline));
+    let mut late = Box::pin(limiter.acquire("joe", 1, std::future::pending()));
+    for _ in 0..2 {
+        // The second poll replaces and drops the first waker.
+        let waker = Arc::new(ChecksLock(limiter.clone())).into();
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(late.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop((late, held));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+}
+
+/// Members of `system:masters` are charged, and their requests do not wait.
+#[test]
+fn a_charge_does_not_wait_behind_waiting_requests() {
+    let limiter = Limiter::queued(1, Share::All);
+    let held = limiter.try_acquire("eve", 1);
+    let mut waiting = Request::new(&limiter, 0, "eve", 1);
+    assert!(waiting.poll().is_pending());
+    let charged = [limiter.charge("eve", 1), limiter.charge("admin", 1)];
+    drop(held);
+    assert!(waiting.poll().is_pending() && limiter.used() == 2);
+    drop(charged);
+    assert!(matches!(waiting.poll(), Poll::Ready(Ok(_))));
 }
 
 #[test]
