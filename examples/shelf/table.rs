@@ -23,14 +23,24 @@ pub struct BookSpec {
     pub copies: u32,
 }
 
-/// The columns of each row. The version changes with each change of the row, also if another program makes it.
+/// The table. The version of a row is unique in the whole table, so a row that was deleted and inserted again has
+/// another one. Triggers set it, because other programs change the rows, too.
 const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS changes (number INTEGER NOT NULL);
+    INSERT INTO changes SELECT 0 WHERE NOT EXISTS (SELECT * FROM changes);
     CREATE TABLE IF NOT EXISTS books (
         namespace TEXT NOT NULL, name TEXT NOT NULL, title TEXT NOT NULL, copies INTEGER NOT NULL,
-        version INTEGER NOT NULL DEFAULT 1, PRIMARY KEY (namespace, name)
+        version INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (namespace, name)
     );
-    CREATE TRIGGER IF NOT EXISTS versions AFTER UPDATE OF title, copies ON books BEGIN
-        UPDATE books SET version = old.version + 1 WHERE namespace = new.namespace AND name = new.name;
+    CREATE TRIGGER IF NOT EXISTS inserted AFTER INSERT ON books BEGIN
+        UPDATE changes SET number = number + 1;
+        UPDATE books SET version = (SELECT number FROM changes)
+            WHERE namespace = new.namespace AND name = new.name;
+    END;
+    CREATE TRIGGER IF NOT EXISTS updated AFTER UPDATE OF title, copies ON books BEGIN
+        UPDATE changes SET number = number + 1;
+        UPDATE books SET version = (SELECT number FROM changes)
+            WHERE namespace = new.namespace AND name = new.name;
     END;
 ";
 const COLUMNS: &str = "namespace, name, title, copies, version";
@@ -103,7 +113,7 @@ impl Create for Table {
     async fn create(&self, _: &WriteContext, book: Book) -> Result<Item<Book>, BackendError> {
         let (namespace, name) = (book.namespace().unwrap_or_default(), book.name_any());
         self.run(move |connection| {
-            let insert = "INSERT OR IGNORE INTO books (namespace, name, title, copies) VALUES (?1, ?2, ?3, ?4)";
+            let insert = "INSERT INTO books (namespace, name, title, copies) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (namespace, name) DO NOTHING";
             let row = params![namespace, name, book.spec.title, book.spec.copies];
             match connection.execute(insert, row).map_err(BackendError::internal_from)? {
                 0 => Err(BackendError::AlreadyExists),

@@ -89,7 +89,7 @@ async fn kubectl_works_on_rows() {
     };
     manifest(1);
     let path = file.to_str().unwrap();
-    // Without kubectl there is nothing to test here; REQUIRE_CONTROL_PLANE is set where it must exist.
+    // Without kubectl there is nothing to test, unless the test run requires it.
     let Some(created) = library.kubectl(&["apply", "-f", path]) else {
         assert!(std::env::var_os("REQUIRE_CONTROL_PLANE").is_none(), "there is no kubectl");
         return;

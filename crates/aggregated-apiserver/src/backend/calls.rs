@@ -1,6 +1,9 @@
 //! Writes as calls of a backend.
 
+use std::sync::Arc;
+
 use futures::FutureExt;
+use tokio::time::timeout;
 
 use super::erased::ErasedBackend;
 use super::{BackendError, Item, Reason, WriteContext, objects};
@@ -10,15 +13,15 @@ use crate::object::Tree;
 pub(super) enum Write {
     /// Creates this object.
     Create(Tree),
-    /// Replaces an object by another one.
-    Update(Item<Tree>, Tree),
+    /// Replaces an object by another one. The backend stores these fields of its metadata.
+    Update(Item<Tree>, Tree, Arc<[String]>),
     /// Deletes this object.
     Delete(Item<Tree>),
 }
 
 impl ErasedBackend {
     /// Sends a write to the backend. Returns the object as the backend has stored it; `None` after a deletion. A change
-    /// of the metadata alone is only sent to a backend that stores metadata.
+    /// of metadata that the backend does not store is not sent.
     ///
     /// # Errors
     /// The error of the backend.
@@ -27,30 +30,33 @@ impl ErasedBackend {
         context: WriteContext,
         write: Write,
     ) -> Result<Option<Item<Tree>>, BackendError> {
+        let Ok(permit) = timeout(self.timeout, self.calls.acquire()).await else {
+            return Err(BackendError::Unavailable("too many calls are running".to_owned()));
+        };
+        let _permit = permit.map_err(BackendError::internal_from)?;
         let context = WriteContext { timeout: self.timeout, ..context };
         match write {
             Write::Create(new) => {
                 let create = self.create.as_ref().ok_or_else(|| unsupported("create"))?;
                 self.call(|| create(context, new)).await.map(Some)
             }
-            Write::Update(old, new)
-                if !self.keeps_metadata && objects::has_same_content(&old.object, &new) =>
+            Write::Update(old, new, kept)
+                if !self.keeps_metadata
+                    && objects::is_same_for_backend(&old.object, &new, &kept) =>
             {
                 Ok(Some(Item { object: new, etag: old.etag }))
             }
-            Write::Update(old, new) => {
+            Write::Update(old, new, _) => {
                 let update = self.update.as_ref().ok_or_else(|| unsupported("update"))?;
                 self.call(|| update(context, old, new)).await.map(Some)
             }
             Write::Delete(old) => {
                 let delete = self.delete.as_ref().ok_or_else(|| unsupported("delete"))?;
-                match self
-                    .call(|| delete(context, old).map(|deleted| deleted.map(|()| None)).boxed())
-                    .await
-                {
+                let deleted = self.call(|| delete(context, old).boxed()).await;
+                match deleted {
                     // The object was deleted before, so the client has what it asks for.
-                    Err(BackendError::NotFound) => Ok(None),
-                    outcome => outcome,
+                    Ok(()) | Err(BackendError::NotFound) => Ok(None),
+                    Err(error) => Err(error),
                 }
             }
         }

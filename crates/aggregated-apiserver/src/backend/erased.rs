@@ -11,16 +11,20 @@ use futures::{FutureExt, Stream, StreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::{
-    BackendError, Change, Create, Delete, Item, Listing, Poll, Update, Watch, WriteContext,
+    BackendError, Change, Create, Delete, Item, Listing, Poll, Update, Watch, WriteContext, objects,
 };
-use crate::object::Tree;
+use crate::object::{Key, Tree};
 
+/// The largest number of writes that one backend processes at the same time. Further writes wait.
+const CALLS: usize = 64;
 /// The changes that may wait until the library has taken them over. A backend that sends more of them waits.
 const CHANGES: usize = 16;
+/// The number of objects after which other tasks run.
+pub(super) const BATCH: usize = 256;
 
 /// Lists the objects of a backend.
 pub(super) type List =
@@ -31,6 +35,9 @@ pub(super) type Run = Box<
         + Send
         + Sync,
 >;
+/// Reads one object of a backend, by namespace and name.
+pub(super) type Get =
+    Box<dyn Fn(Key) -> BoxFuture<'static, Result<Option<Item<Tree>>, BackendError>> + Send + Sync>;
 type CreateCall = Box<
     dyn Fn(WriteContext, Tree) -> BoxFuture<'static, Result<Item<Tree>, BackendError>>
         + Send
@@ -49,8 +56,8 @@ type DeleteCall = Box<
 pub(super) enum Feed {
     /// The library lists all objects at this interval.
     Polled { list: List, interval: Duration },
-    /// The backend streams its changes.
-    Watched { run: Run },
+    /// The backend streams its changes, and reads single objects.
+    Watched { run: Run, get: Get },
 }
 
 /// The writes that a backend supports.
@@ -69,6 +76,10 @@ pub(crate) struct ErasedBackend {
     pub(super) delete: Option<DeleteCall>,
     /// Whether the backend stores the whole `metadata` of its objects.
     pub(super) keeps_metadata: bool,
+    /// The fields of the metadata that the backend stores.
+    pub(super) kept_metadata: Arc<[String]>,
+    /// Limits the writes that run at the same time.
+    pub(super) calls: Semaphore,
     /// The timeout of each call.
     pub(super) timeout: Duration,
 }
@@ -80,6 +91,44 @@ impl fmt::Debug for ErasedBackend {
 }
 
 impl ErasedBackend {
+    /// A backend without writes.
+    pub(super) fn new(feed: Feed, timeout: Duration) -> Self {
+        Self {
+            feed,
+            create: None,
+            update: None,
+            delete: None,
+            keeps_metadata: false,
+            kept_metadata: Arc::default(),
+            calls: Semaphore::new(CALLS),
+            timeout,
+        }
+    }
+
+    /// The fields of the metadata that the backend stores: the declared ones, and those of an object that it has read.
+    /// Objects that writes return are not used: the backend may return fields that it has received and does not store.
+    pub(super) fn kept_fields(&self, read: &Tree) -> Arc<[String]> {
+        let mut fields = objects::metadata_fields(read);
+        if fields.is_empty() {
+            return Arc::clone(&self.kept_metadata);
+        }
+        fields.extend(self.kept_metadata.iter().cloned());
+        fields.sort_unstable();
+        fields.dedup();
+        fields.into()
+    }
+
+    /// Reads one object of a watched kind.
+    ///
+    /// # Errors
+    /// The error of the backend.
+    pub(super) async fn get(&self, key: &Key) -> Result<Option<Item<Tree>>, BackendError> {
+        match &self.feed {
+            Feed::Watched { get, .. } => self.call(|| get(key.clone())).await,
+            Feed::Polled { .. } => Err(BackendError::internal("a polled kind is only listed")),
+        }
+    }
+
     /// The writes that the backend supports.
     pub(crate) fn writes(&self) -> Writes {
         Writes {
@@ -102,12 +151,23 @@ impl ErasedBackend {
         &self,
         call: impl FnOnce() -> BoxFuture<'static, Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
-        let call = AssertUnwindSafe(async { call().await }).catch_unwind();
-        match timeout(self.timeout, call).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(BackendError::internal("the backend panicked")),
-            Err(_) => Err(BackendError::TimedOut(self.timeout)),
-        }
+        caught(self.timeout, call).await
+    }
+}
+
+/// Waits for a call of a backend, at most as long as this timeout.
+///
+/// # Errors
+/// The error of the call; an error for a call that panics or takes too long.
+pub(super) async fn caught<T>(
+    limit: Duration,
+    call: impl FnOnce() -> BoxFuture<'static, Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    let call = AssertUnwindSafe(async { call().await }).catch_unwind();
+    match timeout(limit, call).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(BackendError::internal("the backend panicked")),
+        Err(_) => Err(BackendError::TimedOut(limit)),
     }
 }
 
@@ -115,7 +175,7 @@ pub(super) fn list<B: Poll>(backend: &Arc<B>) -> List {
     let backend = Arc::clone(backend);
     Box::new(move || {
         let backend = Arc::clone(&backend);
-        async move { to_listing(backend.list().await?) }.boxed()
+        async move { to_listing(backend.list().await?).await }.boxed()
     })
 }
 
@@ -127,6 +187,22 @@ pub(super) fn run<B: Watch>(backend: &Arc<B>) -> Run {
     })
 }
 
+pub(super) fn get<B: Watch>(backend: &Arc<B>) -> Get {
+    let backend = Arc::clone(backend);
+    Box::new(move |key| {
+        let backend = Arc::clone(&backend);
+        async move {
+            let item = backend.get(key.namespace(), key.name()).await?;
+            let mut item = item.map(to_item).transpose()?;
+            if let Some(item) = &mut item {
+                objects::fill_key(&mut item.object, &key);
+            }
+            Ok(item)
+        }
+        .boxed()
+    })
+}
+
 /// A channel for the changes of a backend.
 pub(super) fn changes() -> (
     mpsc::Sender<Result<Change<Tree>, BackendError>>,
@@ -135,12 +211,16 @@ pub(super) fn changes() -> (
     mpsc::channel(CHANGES)
 }
 
-async fn forward<T: Serialize>(
+async fn forward<T: Serialize + Send>(
     mut stream: std::pin::Pin<&mut (impl Stream<Item = Result<Change<T>, BackendError>> + Send)>,
     changes: &mpsc::Sender<Result<Change<Tree>, BackendError>>,
 ) {
     while let Some(change) = stream.next().await {
-        if changes.send(change.and_then(to_change)).await.is_err() {
+        let change = match change {
+            Ok(change) => to_change(change).await,
+            Err(error) => Err(error),
+        };
+        if changes.send(change).await.is_err() {
             return;
         }
     }
@@ -187,23 +267,36 @@ fn from_tree<T: DeserializeOwned>(tree: Tree) -> Result<T, BackendError> {
     })
 }
 
-fn to_listing<T: Serialize>(listing: Listing<T>) -> Result<Listing<Tree>, BackendError> {
+async fn to_listing<T: Serialize + Send>(
+    listing: Listing<T>,
+) -> Result<Listing<Tree>, BackendError> {
     let Listing { items, is_complete } = listing;
-    let items = items.into_iter().map(to_item).collect::<Result<_, _>>()?;
-    Ok(Listing { items, is_complete })
+    let mut trees = Vec::with_capacity(items.len());
+    for item in items {
+        trees.push(to_item(item)?);
+        if trees.len().is_multiple_of(BATCH) {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(Listing { items: trees, is_complete })
 }
 
-fn to_change<T: Serialize>(change: Change<T>) -> Result<Change<Tree>, BackendError> {
+async fn to_change<T: Serialize + Send>(change: Change<T>) -> Result<Change<Tree>, BackendError> {
     Ok(match change {
-        Change::Restarted(listing) => Change::Restarted(to_listing(listing)?),
+        Change::Restarted(listing) => Change::Restarted(to_listing(listing).await?),
         Change::Applied(item) => Change::Applied(to_item(item)?),
         Change::Deleted { namespace, name } => Change::Deleted { namespace, name },
     })
 }
 
 fn to_item<T: Serialize>(Item { object, etag }: Item<T>) -> Result<Item<Tree>, BackendError> {
+    Ok(Item { object: to_tree(object)?, etag })
+}
+
+/// Encodes an object of a backend.
+pub(super) fn to_tree<T: Serialize>(object: T) -> Result<Tree, BackendError> {
     match serde_json::to_value(object) {
-        Ok(Value::Object(object)) => Ok(Item { object, etag }),
+        Ok(Value::Object(tree)) => Ok(tree),
         Ok(_) => Err(BackendError::internal("the backend has returned a value that is no object")),
         Err(error) => Err(BackendError::internal(format!("an object cannot be encoded: {error}"))),
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::error::Reason;
+use crate::error::{FieldError, Reason};
 
 /// The error of a call of a backend.
 #[derive(Debug, Error)]
@@ -28,6 +28,9 @@ pub enum BackendError {
         /// The message for the client.
         message: String,
     },
+    /// Fields have invalid values. Clients get 422 with these errors.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Invalid(Vec<FieldError>),
     /// The backend cannot be reached, and nothing was changed. Clients get 503 without the message, which is logged.
     #[error("{0}")]
     Unavailable(String),
@@ -44,6 +47,16 @@ impl BackendError {
     /// Rejects the request with this reason and this message for the client.
     pub fn rejected(reason: Reason, message: impl Into<String>) -> Self {
         Self::Rejected { reason, message: message.into() }
+    }
+
+    /// Rejects the value of a field, such as `spec.copies`.
+    pub fn invalid(field: impl Into<String>, detail: &str) -> Self {
+        Self::Invalid(vec![FieldError::invalid_unseen(field, detail)])
+    }
+
+    /// Whether the write may have happened.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Internal(_) | Self::TimedOut(_))
     }
 
     /// An error for operators. It is logged, and clients do not see the message.

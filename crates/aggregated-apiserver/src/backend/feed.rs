@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, interval, sleep, sleep_until};
 
-use super::erased::{Feed, changes};
-use super::store::BackendStore;
+use super::erased::{BATCH, Feed, changes};
+use super::store::{BackendStore, Taken};
 use super::{Change, Item, Listing, objects};
 use crate::log_throttle::{LogThrottle, shown};
 use crate::object::{Key, Tree};
@@ -18,11 +18,10 @@ use crate::watch_cache::{SourceState, WatchCache};
 
 /// The shortest interval between two polls.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// The longest interval between two polls.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 /// The longest pause before a backend that has failed is called again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The number of objects after which other tasks run.
-const BATCH: usize = 256;
-
 /// Throttles the log about backends that fail.
 static FAILED: LogThrottle = LogThrottle::at_most(5);
 
@@ -44,89 +43,117 @@ struct Runner {
     status: Status,
 }
 
+/// The outcome of a list that was taken over.
+#[derive(Default)]
+struct TakenList {
+    is_complete: bool,
+    /// The number of objects that do not belong to the kind.
+    unfit: usize,
+    /// The first error of an object for which there is no memory.
+    excess: Option<StoreError>,
+}
+
 impl Runner {
     async fn poll(mut self) {
         let Feed::Polled { list, interval } = &self.store.clone().backend.feed else { return };
-        let interval = (*interval).max(SHORTEST);
+        let interval = (*interval).clamp(SHORTEST, LONGEST);
         let mut failures = 0;
         loop {
-            let begun = self.store.begin_poll();
-            let listed = self.store.backend.call(list).await;
-            let pause = match listed {
+            let (begun, time) = (self.store.begin_list(), Instant::now());
+            let (shortest, pause) = match self.store.backend.call(list).await {
                 Ok(listing) => {
-                    let is_complete = listing.is_complete;
-                    let taken = self.take_list(listing, Some(begun)).await;
-                    self.store.end_poll(begun, is_complete && taken.is_ok());
                     failures = 0;
-                    self.status.ended(&taken, is_complete);
-                    interval
+                    let taken = self.take_list(listing, begun).await;
+                    self.store.end_list(begun, taken.is_complete && taken.excess.is_none());
+                    self.status.ended(&taken);
+                    if taken.is_complete {
+                        self.store.remove_obsolete_records(Some(time)).await;
+                    }
+                    (SHORTEST, interval)
                 }
                 Err(error) => {
                     failures += 1;
+                    self.store.end_list(begun, false);
                     self.status.failed(&error.to_string());
-                    pause(failures).max(interval.min(LONGEST_PAUSE))
+                    let pause = pause(failures).max(interval.min(LONGEST_PAUSE));
+                    (pause, pause)
                 }
             };
-            self.wait(pause).await;
+            self.wait(shortest, pause).await;
         }
     }
 
-    /// Waits until the next poll, and takes over the changes of metadata in the meantime.
-    async fn wait(&self, pause: Duration) {
-        let pause = sleep(pause);
-        tokio::pin!(pause);
+    /// Waits until the next poll, and takes over changes of metadata in the meantime. A write that needs newer objects
+    /// ends the pause, but not before the shortest one.
+    async fn wait(&self, shortest: Duration, pause: Duration) {
+        let ends = Instant::now() + pause;
+        let may_end = Instant::now() + shortest;
         loop {
-            self.take_metadata().await;
-            let changed = async {
-                match self.store.metadata() {
-                    Some(metadata) => metadata.changed.notified().await,
-                    None => std::future::pending().await,
-                }
-            };
+            self.take_records().await;
             tokio::select! {
-                () = &mut pause => return,
-                () = self.store.refresh.notified() => return,
-                () = changed => {}
+                () = sleep_until(ends) => return,
+                () = self.store.refresh.notified() => {
+                    sleep_until(may_end).await;
+                    return;
+                }
+                () = self.records_changed() => {}
             }
         }
     }
 
     async fn watch(mut self) {
-        let Feed::Watched { run } = &self.store.clone().backend.feed else { return };
         let mut failures = 0;
         loop {
-            let (sender, mut receiver) = changes();
-            let running = AssertUnwindSafe(async { run(sender).await }).catch_unwind();
-            tokio::pin!(running);
-            let mut is_begun = false;
-            let why = loop {
-                let metadata = async {
-                    match self.store.metadata() {
-                        Some(metadata) => metadata.changed.notified().await,
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    biased;
-                    change = receiver.recv() => match change {
-                        Some(Ok(change)) => match self.take_change(change, &mut is_begun).await {
-                            Ok(()) => failures = 0,
-                            Err(why) => break why,
-                        },
-                        Some(Err(error)) => break error.to_string(),
-                        None => break "the stream has ended".to_owned(),
-                    },
-                    ended = &mut running, if !receiver.is_closed() => match ended {
-                        // The changes that it has sent are taken first.
-                        Ok(()) => receiver.close(),
-                        Err(_) => break "the backend panicked".to_owned(),
-                    },
-                    () = metadata => self.take_metadata().await,
-                }
-            };
-            failures += 1;
+            let started = Instant::now();
+            let why = self.follow().await;
+            // A stream that ends soon after its start has failed, also if it has sent all objects.
+            failures = if started.elapsed() > LONGEST_PAUSE { 1 } else { failures + 1 };
             self.status.failed(&why);
             sleep(pause(failures)).await;
+        }
+    }
+
+    /// Follows one stream of changes. Returns the reason why it has ended.
+    async fn follow(&mut self) -> String {
+        let store = Arc::clone(&self.store);
+        let Feed::Watched { run, .. } = &store.backend.feed else { return String::new() };
+        let begun = store.begin_list();
+        let (sender, mut receiver) = changes();
+        let running = AssertUnwindSafe(async { run(sender).await }).catch_unwind();
+        tokio::pin!(running);
+        let timeout = store.backend.timeout;
+        let first = sleep(timeout);
+        tokio::pin!(first);
+        let mut is_begun = false;
+        let mut sweep = interval(store.grace().clamp(SHORTEST, LONGEST));
+        loop {
+            tokio::select! {
+                biased;
+                change = receiver.recv() => match change {
+                    Some(Ok(change)) => {
+                        if let Err(why) = self.take_change(change, begun, &mut is_begun).await {
+                            return why;
+                        }
+                    }
+                    Some(Err(error)) => return error.to_string(),
+                    None => return "the stream has ended".to_owned(),
+                },
+                ended = &mut running, if !receiver.is_closed() => match ended {
+                    // The changes that it has sent are taken first.
+                    Ok(()) => receiver.close(),
+                    Err(_) => return "the backend panicked".to_owned(),
+                },
+                () = &mut first, if !is_begun => {
+                    return format!("the stream has not sent all objects within {timeout:?}");
+                }
+                () = store.refresh.notified() => {
+                    if let Err(error) = store.resolve_all().await {
+                        return error.to_string();
+                    }
+                }
+                () = self.records_changed() => self.take_records().await,
+                _ = sweep.tick() => store.remove_obsolete_records(None).await,
+            }
         }
     }
 
@@ -137,97 +164,127 @@ impl Runner {
     async fn take_change(
         &mut self,
         change: Change<Tree>,
+        begun: u64,
         is_begun: &mut bool,
     ) -> Result<(), String> {
-        let taken = match change {
+        match change {
             Change::Restarted(listing) => {
-                let is_complete = listing.is_complete;
-                *is_begun |= is_complete;
-                let taken = self.take_list(listing, None).await;
-                self.store.end_poll(u64::MAX, is_complete && taken.is_ok());
-                self.status.ended(&taken, is_complete);
-                taken
+                let taken = self.take_list(listing, begun).await;
+                self.store.end_list(begun, taken.is_complete && taken.excess.is_none());
+                *is_begun |= taken.is_complete;
+                self.status.ended(&taken);
+                // Restarted, so that the missing objects come again.
+                taken.excess.map_or(Ok(()), |error| Err(error.to_string()))
             }
             _ if !*is_begun => {
-                return Err("the stream does not begin with all objects (Change::Restarted)".into());
+                Err("the stream does not begin with all objects (Change::Restarted)".into())
             }
             Change::Applied(item) => {
                 let key = objects::key(&item.object);
-                self.store.take(&key, Some(item))
+                self.take_event(&key, Some(item), begun)
             }
             Change::Deleted { namespace, name } => {
-                self.store.take(&Key::new(namespace.as_deref(), &name), None)
+                let namespace = namespace.as_deref().filter(|namespace| !namespace.is_empty());
+                self.take_event(&Key::new(namespace, &name), None, begun)
             }
-        };
-        taken.map_err(|error| error.to_string())
+        }
     }
 
-    /// Takes over a list. `begun` is the time when a poll began: keys that were written since are skipped.
-    ///
-    /// # Errors
-    /// If the known objects exceed their memory limit.
-    async fn take_list(
+    fn take_event(
         &mut self,
-        listing: Listing<Tree>,
-        begun: Option<u64>,
-    ) -> Result<(), StoreError> {
+        key: &Key,
+        item: Option<Item<Tree>>,
+        begun: u64,
+    ) -> Result<(), String> {
+        match self.store.take(key, item, begun) {
+            Ok(Taken::Known | Taken::Unfit) => Ok(()),
+            // The event may be older than a write. The object itself is not.
+            Ok(Taken::Skipped) => {
+                self.store.note_unresolved(key);
+                Ok(())
+            }
+            Err(error) => {
+                self.status.exceeded(&error);
+                // Restarted, so that the missing object comes again.
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// Takes over a list that was read after this time.
+    async fn take_list(&mut self, listing: Listing<Tree>, begun: u64) -> TakenList {
         let Listing { items, is_complete } = listing;
-        let mut listed = HashSet::new();
-        for (index, item) in items.into_iter().enumerate() {
+        let mut taken = TakenList { is_complete, ..TakenList::default() };
+        let listed: HashSet<Key> = items.iter().map(|item| objects::key(&item.object)).collect();
+        if is_complete {
+            // First, because deletions free memory.
+            let gone = self.store.keys().into_iter().filter(|key| !listed.contains(key));
+            self.take_all(gone.map(|key| (key, None)), begun, &mut taken).await;
+        }
+        let mut seen = HashSet::with_capacity(listed.len());
+        let mut twice = Vec::new();
+        let items = items.into_iter().map(|item| (objects::key(&item.object), Some(item)));
+        let items = items.filter(|(key, _)| {
+            let is_first = seen.insert(key.clone());
+            if !is_first {
+                twice.push(key.clone());
+            }
+            is_first
+        });
+        self.take_all(items, begun, &mut taken).await;
+        for key in twice {
+            taken.unfit += 1;
+            self.store.log_unfit(&key, "the backend has listed it twice");
+        }
+        if let Some(metadata) = self.store.metadata().filter(|_| is_complete) {
+            for key in metadata.keys() {
+                match listed.contains(&key) {
+                    true => metadata.forget_without_object(&key),
+                    false => metadata.note_without_object(&key),
+                }
+            }
+        }
+        if is_complete && taken.excess.is_none() {
+            self.cache.mark_synced();
+        }
+        taken
+    }
+
+    async fn take_all(
+        &self,
+        items: impl Iterator<Item = (Key, Option<Item<Tree>>)>,
+        begun: u64,
+        taken: &mut TakenList,
+    ) {
+        let is_polled = matches!(self.store.backend.feed, Feed::Polled { .. });
+        for (index, (key, item)) in items.enumerate() {
             if index % BATCH == BATCH - 1 {
                 tokio::task::yield_now().await;
             }
-            self.take_listed(item, &mut listed, begun)?;
-        }
-        if !is_complete {
-            return Ok(());
-        }
-        for key in self.store.keys() {
-            if !listed.contains(&key) && !self.is_written_since(&key, begun) {
-                self.store.take(&key, None)?;
+            match self.store.take(&key, item, begun) {
+                Ok(Taken::Known) => {}
+                Ok(Taken::Unfit) => taken.unfit += 1,
+                // The next poll has the object.
+                Ok(Taken::Skipped) if is_polled => {}
+                Ok(Taken::Skipped) => self.store.note_unresolved(&key),
+                Err(error) => drop(taken.excess.get_or_insert(error)),
             }
         }
-        if let Some(metadata) = self.store.metadata().filter(|_| !self.cache.is_synced()) {
-            let records = metadata.keys().into_iter();
-            records.filter(|key| !listed.contains(key)).for_each(|key| metadata.note_deleted(&key));
-        }
-        self.cache.mark_synced();
-        Ok(())
     }
 
-    fn take_listed(
-        &self,
-        item: Item<Tree>,
-        listed: &mut HashSet<Key>,
-        begun: Option<u64>,
-    ) -> Result<(), StoreError> {
-        let key = objects::key(&item.object);
-        if listed.contains(&key) {
-            self.store.log_unfit(&key, "the backend has listed it twice");
-            return Ok(());
-        }
-        listed.insert(key.clone());
-        match self.is_written_since(&key, begun) {
-            true => Ok(()),
-            false => self.store.take(&key, Some(item)),
+    async fn records_changed(&self) {
+        match self.store.metadata() {
+            Some(metadata) => metadata.changed.notified().await,
+            None => std::future::pending().await,
         }
     }
 
-    fn is_written_since(&self, key: &Key, begun: Option<u64>) -> bool {
-        begun.is_some_and(|begun| self.store.is_written_since(key, begun))
-    }
-
-    /// Takes over the metadata that other replicas have stored, and removes records of deleted objects.
-    async fn take_metadata(&self) {
+    /// Takes over the metadata that other replicas have stored.
+    async fn take_records(&self) {
         let Some(metadata) = self.store.metadata() else { return };
         for key in metadata.take_changed() {
-            if self.store.take_metadata(&key).is_err() {
+            if self.store.take_record(&key).is_err() {
                 self.store.refresh.notify_one();
-            }
-        }
-        for key in metadata.take_obsolete() {
-            if let Err(why) = self.store.remove_metadata(&key).await {
-                self.store.log_unfit(&key, &why);
             }
         }
     }
@@ -245,32 +302,47 @@ struct Status {
     cache: Arc<WatchCache>,
     is_synced: bool,
     failed_since: Option<Instant>,
+    /// The number of objects that do not belong to the kind.
+    unfit: usize,
+    /// The reason why objects are missing.
+    excess: Option<String>,
 }
 
 impl Status {
     fn new(store: &BackendStore, cache: &Arc<WatchCache>) -> Self {
         let kind = store.kind().qualified();
-        let status = Self { kind, cache: Arc::clone(cache), is_synced: false, failed_since: None };
-        status.show(None, None);
+        let status = Self::starting(kind, Arc::clone(cache));
+        status.show(None);
         status
     }
 
+    fn starting(kind: String, cache: Arc<WatchCache>) -> Self {
+        Self { kind, cache, is_synced: false, failed_since: None, unfit: 0, excess: None }
+    }
+
     /// Reports a list that was taken over.
-    fn ended(&mut self, taken: &Result<(), StoreError>, is_complete: bool) {
-        match taken {
-            Ok(()) => {
-                if self.failed_since.take().is_some() {
-                    tracing::info!(kind = self.kind, "the backend responds again");
-                }
-                self.is_synced |= is_complete;
-                self.show(None, None);
-            }
-            Err(error) => {
-                let excess = "the backend has more objects than fit into the memory limit";
-                self.log(&format!("{excess}: {error}"));
-                self.show(None, Some(excess.to_owned()));
-            }
+    fn ended(&mut self, taken: &TakenList) {
+        self.unfit = taken.unfit;
+        if let Some(error) = &taken.excess {
+            return self.exceeded(error);
         }
+        self.excess = None;
+        if !taken.is_complete {
+            return self.failed("the backend has listed only a part of its objects");
+        }
+        self.is_synced = true;
+        if self.failed_since.take().is_some() {
+            tracing::info!(kind = self.kind, "the backend responds again");
+        }
+        self.show(None);
+    }
+
+    /// Reports that there is no memory for an object.
+    fn exceeded(&mut self, error: &StoreError) {
+        let excess = "the backend has more objects than fit into the memory limit";
+        self.log(&format!("{excess}: {error}"));
+        self.excess = Some(excess.to_owned());
+        self.show(None);
     }
 
     /// Reports a failed call.
@@ -278,7 +350,7 @@ impl Status {
         self.failed_since.get_or_insert_with(Instant::now);
         self.log(error);
         // The message can contain secrets, so only the log has it.
-        self.show(Some("its backend fails"), None);
+        self.show(Some("its backend fails"));
     }
 
     fn log(&self, error: &str) {
@@ -288,14 +360,14 @@ impl Status {
         });
     }
 
-    fn show(&self, watch_error: Option<&str>, excess: Option<String>) {
+    fn show(&self, watch_error: Option<&str>) {
         self.cache.set_sources(vec![SourceState {
             resource: self.kind.clone(),
             is_synced: self.is_synced,
             watch_error: watch_error.map(str::to_owned),
             unseen_since: self.failed_since,
-            excess,
-            unreadable: 0,
+            excess: self.excess.clone(),
+            unreadable: self.unfit,
             is_left_out: None,
             is_rightly_absent: false,
         }]);
@@ -311,19 +383,25 @@ mod tests {
     fn the_status_reports_failures_without_their_messages() {
         let sequencer = Arc::new(RevisionSequencer::starting(jiff::Timestamp::UNIX_EPOCH, 0));
         let cache = Arc::new(WatchCache::new(sequencer, 1 << 20));
-        let (kind, is_synced, failed_since) = ("books.example.com".to_owned(), false, None);
-        let mut status = Status { kind, cache: Arc::clone(&cache), is_synced, failed_since };
+        let mut status = Status::starting("books.example.com".to_owned(), Arc::clone(&cache));
         let shown = || cache.sources().into_iter().next().unwrap();
         status.failed("password=hunter2");
         let failed = shown();
         assert_eq!(failed.watch_error.as_deref(), Some("its backend fails"));
         assert!(!failed.is_synced && failed.unseen_since.is_some());
-        status.ended(&Ok(()), false);
-        assert!(shown().watch_error.is_none() && !shown().is_synced, "the list was partial");
-        status.ended(&Ok(()), true);
-        assert!(shown().is_synced && shown().is_in_view());
-        status.ended(&Err(StoreError::Full { limit: 1 }), true);
+        status.ended(&TakenList::default());
+        assert!(!shown().is_synced && shown().unseen_since.is_some(), "the list was partial");
+        let complete = || TakenList { is_complete: true, ..TakenList::default() };
+        status.ended(&TakenList { unfit: 3, ..complete() });
+        let ended = shown();
+        assert!(ended.watch_error.is_none() && ended.is_synced && ended.unreadable == 3);
+        let full = || TakenList { excess: Some(StoreError::Full { limit: 1 }), ..complete() };
+        status.ended(&full());
         assert!(shown().excess.is_some() && !shown().is_in_view());
+        status.failed("and then it fails");
+        assert!(!shown().is_in_view(), "objects are missing still");
+        status.ended(&complete());
+        assert!(shown().is_in_view());
     }
 
     #[test]

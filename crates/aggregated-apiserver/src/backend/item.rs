@@ -75,13 +75,25 @@ pub struct WriteContext {
     pub user: User,
     /// The field manager of the request; empty if the client has sent none.
     pub field_manager: String,
+    /// The subresource of the request, such as `status`; empty for the object itself.
+    pub subresource: &'static str,
     /// The time after which the library stops to wait for the backend.
     pub timeout: Duration,
 }
 
 impl WriteContext {
-    pub(crate) fn new(user: &User, field_manager: &str) -> Self {
+    pub(crate) fn new(user: &User, field_manager: &str, subresource: &'static str) -> Self {
         let (user, field_manager) = (user.clone(), field_manager.to_owned());
-        Self { user, field_manager, timeout: Duration::MAX }
+        Self { user, field_manager, subresource, timeout: Duration::MAX }
     }
+}
+
+/// The request that a read of a direct kind belongs to.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReadContext {
+    /// The user of the request.
+    pub user: User,
+    /// The time after which the library stops to wait for the backend.
+    pub timeout: Duration,
 }

@@ -17,6 +17,11 @@ impl KeyLocks {
         self.of(key).lock_owned().await
     }
 
+    /// Takes the lock of a key, unless it is held.
+    pub(super) fn try_lock(&self, key: &Key) -> Option<OwnedMutexGuard<()>> {
+        self.of(key).try_lock_owned().ok()
+    }
+
     fn of(&self, key: &Key) -> Arc<tokio::sync::Mutex<()>> {
         let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lock) = locks.get(key).and_then(Weak::upgrade) {
@@ -42,10 +47,10 @@ mod tests {
         let locks = KeyLocks::default();
         let key = Key::new(None, "a");
         let held = locks.lock(&key).await;
-        assert!(locks.lock(&key).now_or_never().is_none());
+        assert!(locks.lock(&key).now_or_never().is_none() && locks.try_lock(&key).is_none());
         assert!(locks.lock(&Key::new(None, "b")).now_or_never().is_some());
         drop(held);
-        assert!(locks.lock(&key).now_or_never().is_some());
+        assert!(locks.try_lock(&key).is_some());
         for number in 0..1_000 {
             drop(locks.lock(&Key::new(None, &number.to_string())).await);
         }

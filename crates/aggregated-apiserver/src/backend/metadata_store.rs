@@ -1,57 +1,69 @@
 //! Stores the metadata of objects whose backend does not store it: uid, labels, annotations, finalizers, managedFields
-//! and all other fields. Each record is an object of the kind with metadata alone, in the store of the server.
+//! and all other fields. Each record is an object with metadata alone, in a collection of its own.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use super::objects::metadata_only;
+use crate::kind::Kind;
 use crate::object::{Key, Object, Tree};
-use crate::storage::{Collection, Commit, LogEntry, LogReader, Precondition, Store, StoreError};
-
-/// The largest number of attempts to store a record while other replicas store it, too.
-const ATTEMPTS: usize = 8;
+use crate::storage::{
+    Collection, Commit, LogEntry, LogReader, Precondition, Revision, Store, StoreError, Versioned,
+};
 
 /// The metadata of the objects of one virtual kind.
 pub(crate) struct MetadataStore {
     store: Arc<dyn Store>,
     collection: Collection,
     records: Mutex<Records>,
-    /// Notified when another process has changed a record, or a record is obsolete.
+    /// Notified when a record has changed.
     pub(super) changed: Notify,
 }
 
 #[derive(Default)]
 struct Records {
-    by_key: HashMap<Key, Arc<Object>>,
+    by_key: HashMap<Key, Versioned>,
+    /// The records that cannot be read.
+    damaged: HashSet<Key>,
     /// The keys whose records have changed since [`MetadataStore::take_changed`].
     changed: HashSet<Key>,
-    /// The keys whose objects were deleted.
-    obsolete: HashSet<Key>,
+    /// The records without an object, with the time when that was noticed.
+    without_object: HashMap<Key, (Revision, Instant)>,
 }
 
 impl LogReader for MetadataStore {
+    fn damage(&self, key: Key) {
+        self.lock().damaged.insert(key);
+    }
+
     fn append(&self, entry: LogEntry) {
+        let LogEntry { revision, key, object, .. } = entry;
         let mut records = self.lock();
-        match entry.object {
-            Some(object) => drop(records.by_key.insert(entry.key.clone(), object)),
-            None => drop(records.by_key.remove(&entry.key)),
+        records.damaged.remove(&key);
+        match object {
+            Some(object) => {
+                records.by_key.insert(key.clone(), Versioned { revision, object });
+            }
+            None => {
+                records.by_key.remove(&key);
+                records.without_object.remove(&key);
+            }
         }
-        records.changed.insert(entry.key);
+        records.changed.insert(key);
         self.changed.notify_one();
     }
 }
 
 impl MetadataStore {
-    /// Follows the records of a collection.
+    /// Follows the records of a kind.
     ///
     /// # Errors
     /// If the store cannot be followed.
-    pub(crate) async fn open(
-        store: Arc<dyn Store>,
-        collection: Collection,
-    ) -> Result<Arc<Self>, StoreError> {
+    pub(crate) async fn open(store: Arc<dyn Store>, kind: &Kind) -> Result<Arc<Self>, StoreError> {
+        // A stored kind of this name has another collection, so neither reads the objects of the other.
+        let collection = Collection::new(&format!("{}:metadata", kind.collection()));
         let metadata = Arc::new(Self {
             store: Arc::clone(&store),
             collection: collection.clone(),
@@ -71,58 +83,78 @@ impl MetadataStore {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stored metadata of an object.
-    pub(super) fn get(&self, key: &Key) -> Option<Tree> {
-        let record = self.lock().by_key.get(key).cloned()?;
-        let mut tree = record.to_tree();
-        match tree.remove("metadata") {
-            Some(serde_json::Value::Object(metadata)) => Some(metadata),
-            _ => None,
-        }
+    /// The record of an object.
+    pub(super) fn get(&self, key: &Key) -> Option<Versioned> {
+        self.lock().by_key.get(key).cloned()
     }
 
-    /// Stores the metadata of an object, or removes its record.
+    /// Whether the record of an object cannot be read.
+    pub(super) fn is_damaged(&self, key: &Key) -> bool {
+        self.lock().damaged.contains(key)
+    }
+
+    /// The record of an object, as it is in the store now. [`get`](Self::get) returns this record, too, from now on.
     ///
     /// # Errors
-    /// The reason why the record cannot be stored.
-    pub(super) async fn save(&self, key: &Key, object: Option<&Object>) -> Result<(), String> {
-        let record = object.map(metadata_only).transpose()?;
-        for _ in 0..ATTEMPTS {
-            match self.save_once(key, record.clone()).await {
-                Err(StoreError::Changed { .. } | StoreError::Exists | StoreError::Absent) => {}
-                outcome => return outcome.map_err(|error| error.to_string()),
-            }
-        }
-        Err("other writers change its metadata all the time".to_owned())
+    /// If the store cannot be read.
+    pub(super) async fn read(&self, key: &Key) -> Result<Option<Versioned>, StoreError> {
+        self.store.get(&self.collection, key).await
     }
 
-    async fn save_once(&self, key: &Key, record: Option<Arc<Object>>) -> Result<(), StoreError> {
-        let known = self.store.get(&self.collection, key).await?;
-        let is_same = match (&known, &record) {
-            (Some(known), Some(record)) => known.object.same_content(record),
-            (known, record) => known.is_none() && record.is_none(),
-        };
-        if is_same {
-            return Ok(());
+    /// Stores a record, or removes it, if the stored record has the expected revision. `marks` is as in
+    /// [`Commit::marks`]: a full store accepts the record. Returns the new revision.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`], [`StoreError::Absent`] or [`StoreError::Changed`] if another process has changed the record.
+    pub(super) async fn save(
+        &self,
+        key: &Key,
+        record: Option<Arc<Object>>,
+        expected: Option<Revision>,
+        marks: bool,
+    ) -> Result<Option<Revision>, StoreError> {
+        if record.is_none() && expected.is_none() {
+            return Ok(None);
         }
-        let expected = known.map_or(Precondition::Absent, |known| Precondition::At(known.revision));
         let commit = Commit {
             collection: self.collection.clone(),
             key: key.clone(),
-            expected,
-            marks: record.is_none(),
-            object: record,
+            expected: expected.map_or(Precondition::Absent, Precondition::At),
+            marks,
+            object: record.clone(),
         };
-        self.store.commit(commit).await.map(drop)
+        let revision = self.store.commit(commit).await?;
+        Ok(record.map(|_| revision))
     }
 
-    /// Notes that the object of a record was deleted.
-    pub(super) fn note_deleted(&self, key: &Key) {
+    /// Notes that the record of a key has no object.
+    pub(super) fn note_without_object(&self, key: &Key) {
         let mut records = self.lock();
-        if records.by_key.contains_key(key) {
-            records.obsolete.insert(key.clone());
-            self.changed.notify_one();
+        let Some(revision) = records.by_key.get(key).map(|record| record.revision) else { return };
+        let noted = records.without_object.entry(key.clone());
+        let noted = noted.or_insert_with(|| (revision, Instant::now()));
+        if noted.0 != revision {
+            *noted = (revision, Instant::now());
         }
+    }
+
+    /// Whether it was noted that the present record of a key has no object.
+    pub(super) fn is_without_object(&self, key: &Key) -> bool {
+        let records = self.lock();
+        let noted = records.without_object.get(key).map(|(revision, _)| *revision);
+        noted.is_some() && noted == records.by_key.get(key).map(|record| record.revision)
+    }
+
+    /// The records without an object for which this was noted before this time.
+    pub(super) fn obsolete(&self, before: Instant) -> Vec<(Key, Revision)> {
+        let records = self.lock();
+        let obsolete = records.without_object.iter().filter(|(_, (_, noted))| *noted <= before);
+        obsolete.map(|(key, (revision, _))| (key.clone(), *revision)).collect()
+    }
+
+    /// Forgets that the record of a key has no object.
+    pub(super) fn forget_without_object(&self, key: &Key) {
+        self.lock().without_object.remove(key);
     }
 
     /// The keys of all records.
@@ -135,8 +167,16 @@ impl MetadataStore {
         std::mem::take(&mut self.lock().changed)
     }
 
-    /// Takes the keys whose objects were deleted.
-    pub(super) fn take_obsolete(&self) -> HashSet<Key> {
-        std::mem::take(&mut self.lock().obsolete)
+    /// Reports a record as changed again.
+    pub(super) fn put_changed(&self, key: Key) {
+        self.lock().changed.insert(key);
+    }
+}
+
+/// The metadata in a record.
+pub(super) fn metadata_of(record: &Object) -> Tree {
+    match record.to_tree().remove("metadata") {
+        Some(serde_json::Value::Object(metadata)) => metadata,
+        _ => Tree::new(),
     }
 }

@@ -5,38 +5,78 @@ use std::sync::Arc;
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::error::FieldError;
 use crate::kind::Kind;
+use crate::log_throttle::{LogThrottle, shown};
 use crate::object::names::check_path_segment;
 use crate::object::{Key, Object, Tree, metadata};
 use crate::schema::{self, Malformed};
+
+/// Throttles the log about objects that do not belong to their kind.
+static UNFIT: LogThrottle = LogThrottle::at_most(5);
 
 /// The largest object of a backend, in bytes of JSON; same as of stored objects.
 const OBJECT_LIMIT: usize = 3 << 19;
 /// The fields of the metadata that the library sets in each response.
 const OF_RESPONSES: [&str; 2] = ["resourceVersion", "selfLink"];
 
-/// Returns an object of a backend as an object of the kind. Metadata that the backend omits is taken from `metadata`.
+/// The fields of the metadata that each record has.
+const IDENTITY: [&str; 3] = ["name", "namespace", "uid"];
+
+/// The metadata of an object that the backend omits.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Omitted<'a> {
+    /// There is none.
+    Nothing,
+    /// The stored metadata. It is not used for another object that has the same name.
+    Stored(&'a Tree),
+    /// The metadata of the object that the backend has received in this call.
+    Sent(&'a Tree),
+}
+
+/// Returns an object of a backend as an object of the kind. `kept` are the fields of the metadata that the backend stores:
+/// they are not added.
 ///
 /// # Errors
 /// The reason why the object does not belong to the kind.
 pub(super) fn to_object(
     kind: &Kind,
     tree: Tree,
-    metadata: Option<&Tree>,
+    omitted: Omitted<'_>,
+    kept: &[String],
 ) -> Result<Object, String> {
     let mut tree = tree;
     check_type(kind, &tree)?;
     tree.insert("apiVersion".to_owned(), kind.api_version(&kind.storage.name).into());
     tree.insert("kind".to_owned(), kind.names.kind.clone().into());
     schema::coerce_metadata(&mut tree, Malformed::Refused)?;
-    check_key(kind, &key(&tree))?;
-    add_metadata(kind, &mut tree, metadata);
+    check_key(kind, &tree)?;
+    add_metadata(kind, &mut tree, omitted, kept);
     schema::normalize(kind.storage.schema.root(), &mut tree, Malformed::Refused)?;
+    check_values(kind, &tree)?;
     let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;
     if object.json_size() > OBJECT_LIMIT {
         return Err(format!("it has more than {OBJECT_LIMIT} bytes"));
     }
     kind.to_storage(object, &kind.storage).map_err(|error| error.to_string())
+}
+
+/// Rejects values of types that the schema does not have, because typed clients cannot decode them. Other rules of the
+/// schema are not checked, as for stored objects that are older than their definition.
+fn check_values(kind: &Kind, tree: &Tree) -> Result<(), String> {
+    let errors = schema::validate(kind.storage.schema.root(), tree);
+    match errors.into_iter().find(FieldError::blocks_rules) {
+        Some(error) => Err(error.to_string()),
+        None => Ok(()),
+    }
+}
+
+/// Logs an object that does not belong to the kind.
+pub(super) fn log_unfit(kind: &Kind, key: &Key, why: &str) {
+    UNFIT.log(|suppressed| {
+        let (kind, object, error) = (kind.qualified(), shown(key), shown(why));
+        tracing::error!(suppressed, kind, object, error, "ignored object of the backend");
+    });
 }
 
 /// The key of an object of a backend.
@@ -45,13 +85,46 @@ pub(super) fn key(tree: &Tree) -> Key {
     Key::new(text("namespace"), text("name").unwrap_or_default())
 }
 
-/// Whether two objects differ in their metadata alone.
-pub(super) fn has_same_content(one: &Tree, other: &Tree) -> bool {
+/// Sets the name and the namespace of an object that a backend has returned without them.
+pub(super) fn fill_key(tree: &mut Tree, key: &Key) {
+    let fields = [("name", Some(key.name())), ("namespace", key.namespace())];
+    metadata::edit(tree, |metadata| {
+        for (field, text) in fields {
+            let is_missing = metadata.get(field).is_none_or(|value| value.is_null() || value == "");
+            if let Some(text) = text.filter(|_| is_missing) {
+                metadata.insert(field.to_owned(), text.into());
+            }
+        }
+    });
+}
+
+/// The fields of the metadata of an object that its backend stores, besides those that identify the object.
+pub(super) fn metadata_fields(tree: &Tree) -> Vec<String> {
+    const OF_ALL: [&str; 7] = [
+        "creationTimestamp",
+        "generateName",
+        "name",
+        "namespace",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    ];
+    let fields = metadata::of(tree).iter();
+    let fields =
+        fields.filter(|(name, value)| !value.is_null() && !OF_ALL.contains(&name.as_str()));
+    fields.map(|(name, _)| name.clone()).collect()
+}
+
+/// Whether two objects differ only in the metadata that the backend does not store. `kept` are the fields of the metadata
+/// that it stores.
+pub(super) fn is_same_for_backend(one: &Tree, other: &Tree, kept: &[String]) -> bool {
     let content = |tree: &Tree| -> Tree {
         let fields = tree.iter().filter(|(name, _)| *name != "metadata");
         fields.map(|(name, value)| (name.clone(), value.clone())).collect()
     };
+    let has_field = |tree: &Tree, field: &String| metadata::of(tree).get(field).cloned();
     content(one) == content(other)
+        && kept.iter().all(|field| has_field(one, field) == has_field(other, field))
 }
 
 fn check_type(kind: &Kind, tree: &Tree) -> Result<(), String> {
@@ -68,15 +141,16 @@ fn check_type(kind: &Kind, tree: &Tree) -> Result<(), String> {
     }
 }
 
-fn check_key(kind: &Kind, key: &Key) -> Result<(), String> {
+fn check_key(kind: &Kind, tree: &Tree) -> Result<(), String> {
     let problems = |name: &str| match name {
         "" => vec!["it is empty".to_owned()],
         name => check_path_segment(name),
     };
-    if let Some(why) = problems(key.name()).first() {
+    if let Some(why) = problems(metadata::text(tree, "name")).first() {
         return Err(format!("metadata.name: {why}"));
     }
-    match key.namespace() {
+    let namespace = Some(metadata::text(tree, "namespace")).filter(|text| !text.is_empty());
+    match namespace {
         None if kind.is_namespaced() => Err("metadata.namespace: it must be set".to_owned()),
         Some(_) if !kind.is_namespaced() => {
             Err("metadata.namespace: it must not be set, because the kind is cluster-scoped".into())
@@ -90,30 +164,35 @@ fn check_key(kind: &Kind, key: &Key) -> Result<(), String> {
 }
 
 /// Adds the metadata that the backend omits, and a uid that is the same in every process.
-fn add_metadata(kind: &Kind, tree: &mut Tree, known: Option<&Tree>) {
+fn add_metadata(kind: &Kind, tree: &mut Tree, omitted: Omitted<'_>, kept: &[String]) {
     let key = key(tree);
     let created = metadata::text(tree, "creationTimestamp").to_owned();
-    // An object with another uid or another creation time was deleted and created again.
-    let is_other = |known: &&Tree| {
-        ["uid", "creationTimestamp"].into_iter().any(|field| {
-            let (one, other) = (metadata::text(tree, field), known.get(field));
-            let other = other.and_then(Value::as_str).unwrap_or_default();
-            !one.is_empty() && !other.is_empty() && one != other
-        })
+    let known = match omitted {
+        Omitted::Nothing => Tree::new(),
+        Omitted::Stored(known) if is_other(tree, known) => Tree::new(),
+        Omitted::Stored(known) | Omitted::Sent(known) => known.clone(),
     };
-    let known = known.filter(|known| !is_other(known)).cloned().unwrap_or_default();
     metadata::edit(tree, |metadata| {
         for field in OF_RESPONSES {
             metadata.remove(field);
         }
         metadata.retain(|_, value| !value.is_null());
         for (field, value) in known {
-            if !OF_RESPONSES.contains(&&*field) {
+            if !OF_RESPONSES.contains(&&*field) && !kept.contains(&field) {
                 metadata.entry(field).or_insert(value);
             }
         }
         metadata.entry("uid").or_insert_with(|| uid(kind, &key, &created).into());
     });
+}
+
+/// Whether an object has another uid or another creation time than this metadata: it was deleted and created again.
+fn is_other(tree: &Tree, known: &Tree) -> bool {
+    ["uid", "creationTimestamp"].into_iter().any(|field| {
+        let (one, other) = (metadata::text(tree, field), known.get(field));
+        let other = other.and_then(Value::as_str).unwrap_or_default();
+        !one.is_empty() && !other.is_empty() && one != other
+    })
 }
 
 /// A uid for an object whose backend has none.
@@ -122,10 +201,13 @@ fn uid(kind: &Kind, key: &Key, created: &str) -> String {
     Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
 }
 
-/// An object that holds only metadata, as it is stored for a backend that does not store it.
-pub(super) fn metadata_only(object: &Object) -> Result<Arc<Object>, String> {
+/// An object that holds only the metadata that the backend does not store. `kept` are the fields that it stores.
+pub(super) fn record(object: &Object, kept: &[String]) -> Result<Arc<Object>, String> {
     let tree = object.to_tree();
     let fields = ["apiVersion", "kind", "metadata"];
-    let tree: Tree = tree.into_iter().filter(|(name, _)| fields.contains(&&**name)).collect();
+    let mut tree: Tree = tree.into_iter().filter(|(name, _)| fields.contains(&&**name)).collect();
+    metadata::edit(&mut tree, |metadata| {
+        metadata.retain(|name, _| IDENTITY.contains(&&**name) || !kept.contains(name));
+    });
     Object::from_tree(&tree).map(Arc::new).map_err(|error| error.to_string())
 }

@@ -36,19 +36,12 @@ impl<B: Backend> VirtualKind<B> {
     where
         B: Watch,
     {
-        let run = erased::run(&backend);
-        Self::new(definition, backend, Feed::Watched { run })
+        let (run, get) = (erased::run(&backend), erased::get(&backend));
+        Self::new(definition, backend, Feed::Watched { run, get })
     }
 
     fn new(definition: CustomResourceDefinition, backend: Arc<B>, feed: Feed) -> Self {
-        let erased = ErasedBackend {
-            feed,
-            create: None,
-            update: None,
-            delete: None,
-            keeps_metadata: false,
-            timeout: TIMEOUT,
-        };
+        let erased = ErasedBackend::new(feed, TIMEOUT);
         Self { definition, erased, backend }
     }
 
@@ -81,13 +74,23 @@ impl<B: Backend> VirtualKind<B> {
     }
 
     /// States that the backend stores the whole `metadata` of its objects: `uid`, `labels`, `annotations`,
-    /// `finalizers`, `ownerReferences`, `managedFields` and all others. Server-side apply is available then.
+    /// `finalizers`, `ownerReferences`, `managedFields` and all others. The library stores none of it.
     pub fn keeps_metadata(mut self) -> Self {
         self.erased.keeps_metadata = true;
         self
     }
 
-    /// Sets the timeout of each call of the backend; the default is 30 seconds.
+    /// States that the backend stores these fields of the `metadata`, such as `labels`. The library stores the others.
+    pub fn keeps_metadata_fields<F: Into<String>>(
+        mut self,
+        fields: impl IntoIterator<Item = F>,
+    ) -> Self {
+        self.erased.kept_metadata = fields.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets the timeout of each call of the backend; the default is 30 seconds. The metadata of an object that the
+    /// backend does not return any more is stored for twice this time.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.erased.timeout = timeout;
         self

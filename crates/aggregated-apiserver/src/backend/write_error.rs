@@ -42,6 +42,9 @@ impl WriteError {
             BackendError::Rejected { reason, message } => {
                 Self::Refused(ApiError::new(reason, message))
             }
+            BackendError::Invalid(errors) => {
+                Self::Refused(ApiError::invalid(group, &kind.names.kind, key.name(), errors))
+            }
             BackendError::Unavailable(_) => {
                 log(kind, key, &error);
                 StoreError::Unavailable.into()

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::attributes::{Attributes, WriteOptions};
+use super::attributes::{Attributes, Part, WriteOptions};
 use super::critical_section::Entered;
 use super::live::terminating;
 use super::store_error::unavailable;
@@ -76,6 +76,7 @@ pub enum Outcome {
 #[derive(Clone)]
 pub struct Guards<'a> {
     served: &'a ServedKind,
+    part: Part,
     user: &'a User,
     options: &'a WriteOptions,
     held: Arc<Held>,
@@ -104,8 +105,8 @@ impl<'a> Attributes<'a> {
         let gate = self.enter_gate()?;
         let (namespace, reservation) = admitted;
         let held = Held { namespace, _reservation: reservation, _gate: gate, _place: place };
-        let Attributes { served, user, options, .. } = *self;
-        Ok((entered, Guards { served, user, options, held: Arc::new(held) }))
+        let Attributes { served, part, user, options, .. } = *self;
+        Ok((entered, Guards { served, part, user, options, held: Arc::new(held) }))
     }
 }
 
@@ -130,7 +131,8 @@ impl Guards<'_> {
         let intended = commit.clone();
         let outcome = match &self.served.backing {
             Backing::Virtual(VirtualBacking { backend, .. }) => {
-                let context = WriteContext::new(self.user, &self.options.field_manager);
+                let manager = &self.options.field_manager;
+                let context = WriteContext::new(self.user, manager, self.part.subresource());
                 backend.write(commit, context).await
             }
             _ => {

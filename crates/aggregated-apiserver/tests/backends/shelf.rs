@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use aggregated_apiserver::backend::{
-    Backend, BackendError, Change, Create, Delete, Item, Listing, Poll, Reason, Update, Watch,
-    WriteContext,
+    Backend, BackendError, Change, Create, Delete, Item, Listing, Poll, Read, ReadContext, Reason,
+    Update, Watch, WriteContext,
 };
 use futures::Stream;
 use kube::{CustomResource, ResourceExt};
@@ -42,8 +42,10 @@ fn one() -> i64 {
 pub struct Row {
     pub title: String,
     pub copies: i64,
-    /// The number of changes of the row.
+    /// The number of changes of the table until the last change of the row.
     pub version: u64,
+    /// The uid, if the backend has one.
+    pub uid: Option<String>,
 }
 
 /// What the backend does in the next call.
@@ -66,6 +68,8 @@ pub enum Fault {
 #[derive(Default)]
 struct State {
     rows: BTreeMap<(String, String), Row>,
+    /// The number of changes.
+    version: u64,
     faults_of_lists: Vec<Fault>,
     faults_of_writes: Vec<Fault>,
     /// Whether lists have only the first half of the rows.
@@ -73,6 +77,22 @@ struct State {
     /// Objects that are listed besides the rows.
     strange: Vec<Book>,
     calls: Vec<String>,
+    /// The changes that are sent later; `None` if they are sent at once.
+    held: Option<Vec<Change<Book>>>,
+    /// Whether the backend has uids and creation times of its own.
+    has_identity: bool,
+}
+
+impl State {
+    fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    fn new_uid(&mut self) -> Option<String> {
+        let number = self.next_version();
+        self.has_identity.then(|| format!("uid-{number}"))
+    }
 }
 
 /// The table.
@@ -92,12 +112,32 @@ impl Shelf {
 
     /// Changes a row behind the back of the server; `None` deletes it.
     pub fn put(&self, name: &str, title: Option<&str>) {
-        let key = ("n".to_owned(), name.to_owned());
+        self.put_all(&[(name, title)]);
+    }
+
+    /// Changes rows, and no list has a state between the changes.
+    pub fn put_all(&self, rows: &[(&str, Option<&str>)]) {
         let mut state = self.state.lock().unwrap();
-        let version = state.rows.get(&key).map_or(0, |row| row.version) + 1;
-        let change = match title {
-            Some(title) => {
-                let row = Row { title: title.to_owned(), copies: 1, version };
+        for (name, title) in rows {
+            let key = ("n".to_owned(), (*name).to_owned());
+            let row = title.map(|title| Row {
+                title: title.to_owned(),
+                copies: 1,
+                version: state.next_version(),
+                uid: state
+                    .rows
+                    .get(&key)
+                    .and_then(|row| row.uid.clone())
+                    .or_else(|| state.new_uid()),
+            });
+            self.change(&mut state, key, row);
+        }
+    }
+
+    /// Changes a row, and sends the change.
+    fn change(&self, state: &mut State, key: (String, String), row: Option<Row>) {
+        let change = match row {
+            Some(row) => {
                 state.rows.insert(key.clone(), row.clone());
                 Change::Applied(item(&key, &row))
             }
@@ -106,7 +146,33 @@ impl Shelf {
                 Change::Deleted { namespace: Some(key.0), name: key.1 }
             }
         };
-        let _ = self.changes.send(change);
+        match &mut state.held {
+            Some(held) => held.push(change),
+            None => drop(self.changes.send(change)),
+        }
+    }
+
+    /// Holds the changes back from now on, or sends those that were held back.
+    pub fn hold_changes(&self, are_held: bool) {
+        let mut state = self.state.lock().unwrap();
+        for change in state.held.take().into_iter().flatten() {
+            let _ = self.changes.send(change);
+        }
+        state.held = are_held.then(Vec::new);
+    }
+
+    /// Ends all faults.
+    pub fn heal(&self) {
+        self.hold_changes(false);
+        let mut state = self.state.lock().unwrap();
+        state.faults_of_lists.clear();
+        state.faults_of_writes.clear();
+        state.is_partial = false;
+    }
+
+    /// Gives rows uids and creation times of their own from now on.
+    pub fn identify(&self) {
+        self.state.lock().unwrap().has_identity = true;
     }
 
     pub fn fail_list(&self, fault: Fault) {
@@ -174,17 +240,12 @@ impl Shelf {
         let mut state = self.state.lock().unwrap();
         state.calls.push(format!("{verb} {} as {}", key.1, context.user.name));
         let changed = change(state.rows.get(&key))?;
-        let sent = match &changed {
-            Some(row) => {
-                state.rows.insert(key.clone(), row.clone());
-                Change::Applied(item(&key, row))
-            }
-            None => {
-                state.rows.remove(&key);
-                Change::Deleted { namespace: Some(key.0.clone()), name: key.1.clone() }
-            }
-        };
-        let _ = self.changes.send(sent);
+        let changed = changed.map(|row| Row {
+            version: state.next_version(),
+            uid: row.uid.clone().or_else(|| state.new_uid()),
+            ..row
+        });
+        self.change(&mut state, key.clone(), changed.clone());
         Ok(changed.map(|row| item(&key, &row)))
     }
 
@@ -201,6 +262,11 @@ impl Shelf {
 fn item((namespace, name): &(String, String), row: &Row) -> Item<Book> {
     let mut book = Book::new(name, BookSpec { title: row.title.clone(), copies: row.copies });
     book.metadata.namespace = Some(namespace.clone());
+    if let Some(uid) = &row.uid {
+        book.metadata.uid = Some(uid.clone());
+        let created = serde_json::from_str(r#""2020-01-01T00:00:00Z""#);
+        book.metadata.creation_timestamp = created.unwrap();
+    }
     Item::new(book).with_etag(row.version.to_string())
 }
 
@@ -227,6 +293,47 @@ impl Watch for Shelf {
         });
         futures::StreamExt::chain(futures::stream::iter([first]), rest)
     }
+
+    async fn get(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Item<Book>>, BackendError> {
+        let key = (namespace.unwrap_or_default().to_owned(), name.to_owned());
+        let state = self.state.lock().unwrap();
+        Ok(state.rows.get(&key).map(|row| item(&key, row)))
+    }
+}
+
+impl Read for Shelf {
+    async fn get(
+        &self,
+        context: &ReadContext,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Book>, BackendError> {
+        self.note_read("get", context);
+        Ok(Watch::get(self, namespace, name).await?.map(|item| item.object))
+    }
+
+    async fn list(
+        &self,
+        context: &ReadContext,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Book>, BackendError> {
+        self.note_read("list", context);
+        let listing = Poll::list(self).await?;
+        let books = listing.items.into_iter().map(|item| item.object);
+        Ok(books
+            .filter(|book| namespace.is_none_or(|one| book.namespace().as_deref() == Some(one)))
+            .collect())
+    }
+}
+
+impl Shelf {
+    fn note_read(&self, verb: &str, context: &ReadContext) {
+        self.state.lock().unwrap().calls.push(format!("{verb} as {}", context.user.name));
+    }
 }
 
 impl Create for Shelf {
@@ -236,7 +343,7 @@ impl Create for Shelf {
             Some(_) => Err(BackendError::AlreadyExists),
             None => {
                 let (title, copies) = (book.spec.title.clone(), book.spec.copies);
-                Ok(Some(Row { title, copies, version: 1 }))
+                Ok(Some(Row { title, copies, version: 0, uid: None }))
             }
         })?;
         self.after(fault, created).await
@@ -256,7 +363,7 @@ impl Update for Shelf {
             Some(row) if old.etag != Some(row.version.to_string()) => Err(BackendError::Conflict),
             Some(row) => {
                 let (title, copies) = (book.spec.title.clone(), book.spec.copies);
-                Ok(Some(Row { title, copies, version: row.version + 1 }))
+                Ok(Some(Row { title, copies, ..row.clone() }))
             }
         })?;
         self.after(fault, updated).await

@@ -2,9 +2,10 @@
 //! affect administrators.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use aggregated_apiserver::serving::{AdmissionPluginName, AuditArgs, TracingArgs};
-use aggregated_apiserver::store::NamespaceLimit;
+use aggregated_apiserver::store::{NamespaceLimit, Store};
 use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -37,6 +38,12 @@ pub async fn server(definitions: &str) -> InProcess {
 #[allow(dead_code)] // most are of definitions
 pub async fn server_of(kinds: Kinds) -> InProcess {
     of_kinds(kinds).in_process(away()).await.unwrap()
+}
+
+/// A server of these kinds, with this store.
+#[allow(dead_code)] // most have a store of their own
+pub async fn server_with_store(kinds: Kinds, store: Arc<dyn Store>) -> InProcess {
+    of_kinds(kinds).with_store(store).in_process(away()).await.unwrap()
 }
 
 /// A server of the kinds that a YAML document defines, with an audit log.
@@ -72,11 +79,17 @@ fn away() -> Client {
 /// A server of the kinds that a YAML document defines, for a cluster that allows everything to all users.
 #[allow(dead_code)] // others have none
 pub async fn server_of_all(definitions: &str) -> InProcess {
+    server_of_kinds_for_all(Kinds::new().crds_from_yaml(definitions).unwrap()).await
+}
+
+/// A server of these kinds, for a cluster that allows everything to all users.
+#[allow(dead_code)] // most are for an administrator
+pub async fn server_of_kinds_for_all(kinds: Kinds) -> InProcess {
     let allows = tower::service_fn(|_: Request<kube::client::Body>| async {
         let review = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true}}"#;
         Ok::<_, Infallible>(Response::new(Body::from(review)))
     });
-    configured(definitions).in_process(Client::new(allows, "default")).await.unwrap()
+    of_kinds(kinds).in_process(Client::new(allows, "default")).await.unwrap()
 }
 
 fn configured(definitions: &str) -> ApiServer {
