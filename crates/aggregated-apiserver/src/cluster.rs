@@ -37,7 +37,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::queue::{Busy, Queue, QueuePlace};
+use crate::queue;
+use crate::quota::{Limiter, Permit, Share};
 
 /// The longest time for a review; same as kube-apiserver.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
@@ -115,26 +116,26 @@ pub enum Asker<'a> {
 /// The limits of the reviews of one kind.
 #[derive(Clone)]
 struct Reviews {
-    of_users: Queue,
-    of_strangers: Queue,
+    of_users: Limiter,
+    of_strangers: Limiter,
 }
 
 impl Reviews {
     fn new() -> Self {
-        let of_strangers = Queue::undivided(REVIEWS_OF_STRANGERS);
+        let of_strangers = Limiter::new(REVIEWS_OF_STRANGERS, Share::All);
         Self {
-            of_users: Queue::new(REVIEWS).with_waiting_of_user(WAITING),
+            of_users: Limiter::new(REVIEWS, Share::Part(4)).with_waiting_of_user(WAITING),
             of_strangers: of_strangers.with_waiting_of_user(WAITING_STRANGERS),
         }
     }
 
-    /// Waits for a slot for a review of this caller.
-    async fn place(&self, asker: Asker<'_>) -> Result<QueuePlace, Busy> {
-        let (queue, name) = match asker {
+    /// Waits for a slot for a review of this caller. Returns `None` if no slot becomes free in time.
+    async fn place(&self, asker: Asker<'_>) -> Option<Permit> {
+        let (limiter, name) = match asker {
             Asker::User(name) | Asker::Newcomer(name) => (&self.of_users, name),
             Asker::Stranger => (&self.of_strangers, ""),
         };
-        queue.take(name).await.map(|(place, _)| place)
+        queue::acquire(limiter, name, "reviews").await.ok()
     }
 }
 
@@ -213,7 +214,7 @@ impl Cluster {
         (places, asker): (&Reviews, Asker<'_>),
         answer: impl Future<Output = Result<T, E>>,
     ) -> Result<T, ClusterError> {
-        let Ok(_place) = places.place(asker).await else {
+        let Some(_place) = places.place(asker).await else {
             return Err(ClusterError::busy(asked));
         };
         match tokio::time::timeout(REVIEW_TIMEOUT, answer).await {

@@ -272,7 +272,7 @@ impl Handler {
         record.reached(Step::Read);
         let (permit, is_costly) = self.slot(user, &target, head, &body).await?;
         record.reached(Step::Admitted);
-        let (waited, is_watch) = (permit.waited, target.verb == Verb::Watch);
+        let (waited, is_watch) = (permit.waited(), target.verb == Verb::Watch);
         let sent = (body, body_permit);
         let admitted = Admitted { caller, target, head, format, account, sent, permit, is_costly };
         // Boxed, because a request that waits for a slot does not need the memory of this future yet.

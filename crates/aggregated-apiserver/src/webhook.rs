@@ -65,7 +65,7 @@ pub struct Calls {
 impl Calls {
     /// Creates limits for concurrent calls, for concurrent calls of one webhook, and for large responses that are read
     /// concurrently. Each large response may use as much memory as one object.
-    pub const fn new(calls: usize, of_one: usize, answers_read: usize) -> Self {
+    pub fn new(calls: usize, of_one: usize, answers_read: usize) -> Self {
         // The responses of one webhook that are read concurrently are limited, too, regardless of the number of its
         // calls.
         let reading = answers_read / 4;

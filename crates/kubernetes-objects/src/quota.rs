@@ -6,14 +6,13 @@
 //! exceeds the limit of one request is always rejected with 413. A request that exceeds the limit of all requests, or
 //! of one user, is rejected with 429 until other requests release memory.
 
+mod limiter;
 mod memory_scale;
-mod slots;
 
+pub use limiter::{Busy, Limiter, Permit, Share};
 pub use memory_scale::MemoryScale;
-pub use slots::{Slot, Slots};
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
 
@@ -99,65 +98,28 @@ pub fn of_json(json: &[u8]) -> usize {
 
 /// The memory of all requests, with its limits.
 #[derive(Clone, Debug)]
-pub struct Quota {
-    taken: Arc<Mutex<Taken>>,
-    limit: usize,
-    user_limit: usize,
-}
+pub struct Quota(Limiter);
 
 /// The memory limit for the trees of all requests, in bytes.
 pub fn trees(portion: MemoryScale) -> usize {
     portion.between(LEAST_TREES, TREES)
 }
 
-#[derive(Debug, Default)]
-struct Taken {
-    all: usize,
-    by_user: HashMap<String, usize>,
-}
-
 impl Quota {
     /// A quota of `limit` bytes for trees. The limit of one user is the limit of one request.
     pub fn of_trees(limit: usize) -> Self {
-        Self { taken: Arc::default(), limit, user_limit: USER_LIMIT }
+        Self(Limiter::new(limit, Share::Weight(USER_LIMIT)))
     }
 
     /// A quota of `limit` bytes. The limit of one user is a quarter of it.
     pub fn new(limit: usize) -> Self {
-        Self { taken: Arc::default(), limit, user_limit: limit / 4 }
+        Self(Limiter::new(limit, Share::Part(4)))
     }
 
     /// The account of a request by this user. Only the limit of one request applies to members of `system:masters`, so
     /// that an operator can always send requests.
     pub fn account(&self, user: &str, is_master: bool) -> Account {
-        let quota = (!is_master).then(|| (self.clone(), user.to_owned()));
-        Account(Arc::new(Request { quota, taken: Mutex::new(0) }))
-    }
-
-    fn take(&self, user: &str, bytes: usize) -> bool {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let Taken { all, by_user } = &mut *taken;
-        if *all + bytes > self.limit {
-            return false;
-        }
-        match by_user.get_mut(user) {
-            Some(of_user) if *of_user + bytes > self.user_limit => return false,
-            Some(of_user) => *of_user += bytes,
-            None if bytes > self.user_limit => return false,
-            None => drop(by_user.insert(user.to_owned(), bytes)),
-        }
-        *all += bytes;
-        true
-    }
-
-    fn give_back(&self, user: &str, bytes: usize) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.all = taken.all.saturating_sub(bytes);
-        let Some(of_user) = taken.by_user.get_mut(user) else { return };
-        *of_user = of_user.saturating_sub(bytes);
-        if *of_user == 0 {
-            taken.by_user.remove(user);
-        }
+        Account::of((!is_master).then(|| self.0.empty(user)))
     }
 }
 
@@ -167,14 +129,30 @@ pub struct Account(Arc<Request>);
 
 #[derive(Debug)]
 struct Request {
-    quota: Option<(Quota, String)>,
-    taken: Mutex<usize>,
+    /// The user, if the limits of a quota apply.
+    user: Option<Arc<str>>,
+    charged: Mutex<Charged>,
+}
+
+#[derive(Debug)]
+struct Charged {
+    bytes: usize,
+    permit: Option<Permit>,
 }
 
 impl Account {
     /// An account for objects that no client has sent. Only the limit of one request applies to it.
     pub fn own() -> Self {
-        Self(Arc::new(Request { quota: None, taken: Mutex::new(0) }))
+        Self::of(None)
+    }
+
+    fn of(permit: Option<Permit>) -> Self {
+        let user = permit.as_ref().map(|permit| Arc::clone(permit.user()));
+        Self(Arc::new(Request { user, charged: Mutex::new(Charged { bytes: 0, permit }) }))
+    }
+
+    fn charged(&self) -> MutexGuard<'_, Charged> {
+        self.0.charged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Charges `bytes` until the account is dropped.
@@ -185,35 +163,30 @@ impl Account {
         if bytes == 0 {
             return Ok(());
         }
-        let Request { quota, taken } = &*self.0;
-        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if *taken + bytes > REQUEST_LIMIT {
+        let mut charged = self.charged();
+        if charged.bytes + bytes > REQUEST_LIMIT {
             return Err(too_large());
         }
-        if let Some((quota, user)) = quota
-            && !quota.take(user, bytes)
-        {
+        if charged.permit.as_mut().is_some_and(|permit| !permit.try_grow(bytes)) {
             return Err(ApiError::too_many_requests().bounded_by("memory"));
         }
-        *taken += bytes;
+        charged.bytes += bytes;
         Ok(())
     }
 
     /// Releases bytes that were charged and are no longer needed.
     pub fn give_back(&self, bytes: usize) {
-        let Request { quota, taken } = &*self.0;
-        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = bytes.min(*taken);
-        *taken -= bytes;
-        if let Some((quota, user)) = quota.as_ref().filter(|_| bytes > 0) {
-            quota.give_back(user, bytes);
+        let mut charged = self.charged();
+        charged.bytes = charged.bytes.saturating_sub(bytes);
+        if let Some(permit) = &mut charged.permit {
+            permit.shrink(bytes);
         }
     }
 
     /// The user of the request. `None` if only the limit of one request applies, for example to members of
     /// `system:masters`.
     pub fn user(&self) -> Option<&str> {
-        self.0.quota.as_ref().map(|(_, user)| user.as_str())
+        self.0.user.as_deref()
     }
 
     /// Charges `bytes` for any purpose, until the result is dropped.
@@ -233,15 +206,6 @@ impl Account {
         let mut room = Room { account: self.clone(), bytes: 0 };
         room.grow_to(tree)?;
         Ok(room)
-    }
-}
-
-impl Drop for Request {
-    fn drop(&mut self) {
-        let taken = *self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some((quota, user)) = self.quota.as_ref().filter(|_| taken > 0) {
-            quota.give_back(user, taken);
-        }
     }
 }
 
@@ -380,6 +344,6 @@ mod tests {
         drop((jane, joe, jim));
         other.take(REQUEST_LIMIT).unwrap();
         drop(other);
-        assert!(quota.taken.lock().unwrap().by_user.is_empty());
+        assert_eq!(quota.0.used(), 0);
     }
 }

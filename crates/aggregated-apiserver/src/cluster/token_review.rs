@@ -95,7 +95,7 @@ impl Cluster {
 mod tests {
     use std::convert::Infallible;
 
-    use futures::future::{join, join_all};
+    use futures::future::join;
     use http::{Request, Response};
     use kube::Client;
     use kube::client::Body;
@@ -116,7 +116,7 @@ mod tests {
         });
         let cluster = Cluster::new(Client::new(service, "default"));
         let strangers = &cluster.token_places.of_strangers;
-        let _held = join_all((0..REVIEWS_OF_STRANGERS).map(|_| strangers.take(""))).await;
+        let _held = strangers.try_acquire("", REVIEWS_OF_STRANGERS).unwrap();
         let (stranger, newcomer) = join(
             cluster.user_of_token("a token", Asker::Stranger),
             cluster.user_of_token("a token", Asker::Newcomer("192.0.2.1")),

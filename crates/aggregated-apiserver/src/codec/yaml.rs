@@ -19,9 +19,8 @@ use tokio::sync::Semaphore;
 use self::nodes::{Document, Documents, Limits};
 use self::tree::{Meter, Tree, decode};
 use super::text::{DEPTH_LIMIT, ParseError, Parsed, Seen, VALUES_LIMIT};
-use crate::error::ApiError;
-use crate::queue::{Busy, Queue};
-use crate::quota::{self, Account, MemoryScale};
+use crate::queue;
+use crate::quota::{self, Account, Limiter, MemoryScale, Share};
 
 /// The largest number of threads that parse at a time; one in a small container.
 const THREADS: usize = 3;
@@ -49,7 +48,7 @@ pub fn yaml_memory(parsers: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct YamlParsers {
     /// The queue of the parsers, with one thread for each user at a time.
-    threads: Queue,
+    threads: Limiter,
     /// The parser of members of `system:masters`, who are not queued.
     of_masters: Arc<Semaphore>,
 }
@@ -57,7 +56,7 @@ pub struct YamlParsers {
 impl YamlParsers {
     /// Creates this number of parsers, and one for members of `system:masters`.
     pub fn new(parsers: usize) -> Self {
-        let threads = Queue::new(parsers).with_waiting_of_user(WAITING);
+        let threads = Limiter::new(parsers, Share::Part(4)).with_waiting_of_user(WAITING);
         Self { threads, of_masters: Arc::new(Semaphore::new(1)) }
     }
 
@@ -69,11 +68,8 @@ impl YamlParsers {
         // The thread holds its slot even if the request is cancelled.
         let place = match account.user() {
             Some(user) => {
-                let taken = self.threads.take(user).await;
-                let refused = |busy: Busy| {
-                    ApiError::too_many_requests_for(busy.retry_after).bounded_by("yaml")
-                };
-                Either::Left(taken.map_err(refused).map_err(ParseError::Refused)?)
+                let place = queue::acquire(&self.threads, user, "yaml").await;
+                Either::Left(place.map_err(ParseError::Refused)?)
             }
             None => {
                 let place = Arc::clone(&self.of_masters).acquire_owned().await;

@@ -13,7 +13,7 @@ use super::negotiate::Format;
 use super::respond::Responder;
 use super::route::Target;
 use super::throttle::Permit;
-use crate::quota::{Account, Slot};
+use crate::quota::{self, Account};
 
 /// A request for a resource that has a slot.
 pub(super) struct Admitted<'a> {
@@ -25,7 +25,7 @@ pub(super) struct Admitted<'a> {
     /// The memory of the objects.
     pub account: Account,
     /// The body of the request, and its memory.
-    pub sent: (Bytes, Option<Slot>),
+    pub sent: (Bytes, Option<quota::Permit>),
     /// The slot among the requests in flight.
     pub permit: Permit,
     /// Whether each poll may take long.

@@ -7,10 +7,10 @@
 
 mod held;
 mod pool;
-mod waiters;
 
 pub use held::without_body;
 
+use std::future::pending;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -23,12 +23,12 @@ use tokio::time::timeout;
 
 use super::stream_reset::StreamReset;
 use crate::error::ApiError;
-use crate::queue::{Busy, QueuePlace};
-use crate::quota::MemoryScale;
+use crate::queue;
+use crate::quota::{MemoryScale, Permit};
 use crate::storage::Versioned;
 use crate::user::User;
 use held::{Held, PIECE, owned};
-use pool::{Lack, PATIENCE, Pool, Stream, USER_SHARE, UserShare};
+use pool::{Lack, PATIENCE, Pool, Stream};
 
 /// The memory limit of all responses, in bytes.
 const LIMIT: usize = 40 << 20;
@@ -56,8 +56,7 @@ pub struct Answer(Arc<Stream>);
 #[derive(Debug)]
 pub(super) struct Charge {
     stream: Arc<Stream>,
-    bytes: usize,
-    user: Option<Arc<UserShare>>,
+    permit: Permit,
     purpose: Purpose,
 }
 
@@ -103,33 +102,31 @@ impl Answer {
     /// # Errors
     /// 429 if too many requests of the user wait.
     pub(super) async fn room(&self, user: &User, bytes: usize) -> Result<Charge, ApiError> {
-        let share = self.share(user);
         if user.is_master() {
+            self.charged_to(user);
             return Ok(self.charge_length(bytes, Purpose::Making));
         }
-        if let Ok(charge) = Charge::take(&self.0, share, bytes) {
-            return Ok(charge);
+        let (pool, name) = (&self.0.pool, self.charged_to(user));
+        if let Some(permit) = pool.memory.try_acquire(name, bytes) {
+            return Ok(self.made(permit));
         }
-        let pool = &self.0.pool;
-        let _counted = share.wait()?;
-        let mut waiting = pool.waiters.add(&self.0, share, bytes);
+        let mut acquiring = pin!(pool.memory.acquire(name, bytes, pending()));
         loop {
-            // Memory that was released before this request was added to the waiters is distributed here.
-            pool.waiters.hand_out();
-            match timeout(PATIENCE, &mut waiting.granted).await {
-                Ok(Ok(charge)) => return Ok(charge),
-                // A waiter is removed only together with a charge, so this does not happen.
+            match timeout(PATIENCE, &mut acquiring).await {
+                Ok(Ok(permit)) => return Ok(self.made(permit)),
                 Ok(Err(_)) => return Err(ApiError::too_many_requests().bounded_by("answers")),
-                Err(_) => pool.make_room(self.lacks(share, bytes), Lack::Bytes),
+                Err(_) => {
+                    // A response may also wait only because an earlier one of the user exceeds the limit of the user.
+                    let is_of_user = pool.memory.exceeds_share(name, bytes) || pool.has_room(bytes);
+                    pool.make_room(is_of_user.then_some(name), Lack::Bytes);
+                }
             }
         }
     }
 
-    /// Returns the user, if this many bytes exceed the per-user limit. Returns `None` if they exceed only the limit of
-    /// all responses.
-    fn lacks<'a>(&self, share: &'a Arc<UserShare>, bytes: usize) -> Option<&'a Arc<UserShare>> {
-        let held = share.held.load(Ordering::Relaxed).saturating_add(bytes);
-        (held > self.0.pool.limit / USER_SHARE).then_some(share)
+    fn made(&self, permit: Permit) -> Charge {
+        self.0.register();
+        Charge::new(Arc::clone(&self.0), permit, Purpose::Making)
     }
 
     /// Waits for a slot to send a response while it is generated. Returns `None` for `system:masters`, whose responses
@@ -137,34 +134,28 @@ impl Answer {
     ///
     /// # Errors
     /// 429 if no slot becomes free, or if too many requests wait.
-    pub(super) async fn begin_streaming(
-        &self,
-        user: &User,
-    ) -> Result<Option<QueuePlace>, ApiError> {
+    pub(super) async fn begin_streaming(&self, user: &User) -> Result<Option<Permit>, ApiError> {
         if user.is_master() {
             return Ok(None);
         }
         let pool = &self.0.pool;
-        let mut turn = pin!(pool.streaming.take(&user.name));
-        let taken = loop {
+        let mut turn = pin!(queue::acquire(&pool.streaming, &user.name, "streaming"));
+        let place = loop {
             match timeout(PATIENCE, &mut turn).await {
-                Ok(taken) => break taken,
-                Err(_) if pool.streaming.is_share_taken(&user.name) => {
-                    pool.make_room(Some(self.share(user)), Lack::Slot);
+                Ok(place) => break place?,
+                Err(_) if pool.streaming.exceeds_share(&user.name, 1) => {
+                    pool.make_room(Some(self.charged_to(user)), Lack::Slot);
                 }
                 Err(_) => pool.make_room(None, Lack::Slot),
             }
         };
-        let refused = |Busy { retry_after }| {
-            ApiError::too_many_requests_for(retry_after).bounded_by("streaming")
-        };
-        let (place, _) = taken.map_err(refused)?;
         let _ = self.0.streaming_since.set(now());
         Ok(Some(place))
     }
 
-    fn share(&self, user: &User) -> &Arc<UserShare> {
-        self.0.user.get_or_init(|| self.0.pool.user(&user.name))
+    /// Sets the user that the response is charged to.
+    fn charged_to(&self, user: &User) -> &Arc<str> {
+        self.0.user.get_or_init(|| user.name.as_str().into())
     }
 
     /// Waits until there is enough memory for a response with this object. Small objects do not wait.
@@ -186,8 +177,10 @@ impl Answer {
     fn charge_length(&self, bytes: usize, purpose: Purpose) -> Charge {
         self.0.register();
         let pool = &self.0.pool;
-        let charge = Charge::new(Arc::clone(&self.0), bytes, purpose);
-        if pool.is_full() {
+        // Responses without a user, such as errors, are charged to one user.
+        let permit = pool.memory.charge(self.0.user.get().map_or("", |user| user), bytes);
+        let charge = Charge::new(Arc::clone(&self.0), permit, purpose);
+        if !pool.has_room(0) {
             pool.make_room(None, Lack::Bytes);
             // Responses that arrive at once are not stalled yet, and there may be no later charge that resets them. A
             // task therefore continues to free memory.
@@ -217,7 +210,7 @@ impl Answer {
             return response;
         };
         let is_refusal = response.status().is_client_error() || response.status().is_server_error();
-        if is_refusal && self.0.pool.is_full() {
+        if is_refusal && !self.0.pool.has_room(0) {
             return without_body(response);
         }
         let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -231,35 +224,8 @@ impl Answer {
 }
 
 impl Charge {
-    /// Charges bytes, even if the limit is exceeded.
-    fn new(stream: Arc<Stream>, bytes: usize, purpose: Purpose) -> Self {
-        let user = stream.user.get().cloned();
-        if let Some(user) = &user {
-            user.held.fetch_add(bytes, Ordering::SeqCst);
-        }
-        stream.pool.held.fetch_add(bytes, Ordering::SeqCst);
-        Self::of_taken(stream, user, bytes, purpose)
-    }
-
-    /// Charges bytes, if the limits of the user and of all responses allow it. The error is the user if the per-user
-    /// limit is exceeded, and `None` if the limit of all responses is.
-    fn take(
-        stream: &Arc<Stream>,
-        share: &Arc<UserShare>,
-        bytes: usize,
-    ) -> Result<Self, Option<Arc<UserShare>>> {
-        stream.pool.take(share, bytes)?;
-        stream.register();
-        let (stream, user) = (Arc::clone(stream), Some(Arc::clone(share)));
-        Ok(Self::of_taken(stream, user, bytes, Purpose::Making))
-    }
-
-    fn of_taken(
-        stream: Arc<Stream>,
-        user: Option<Arc<UserShare>>,
-        bytes: usize,
-        purpose: Purpose,
-    ) -> Self {
+    fn new(stream: Arc<Stream>, permit: Permit, purpose: Purpose) -> Self {
+        let bytes = permit.weight();
         let unsent = match purpose {
             Purpose::Making => None,
             Purpose::Sending => Some(stream.unsent.fetch_add(bytes, Ordering::Relaxed)),
@@ -268,25 +234,21 @@ impl Charge {
         if held == 0 || unsent == Some(0) {
             stream.moved.store(now(), Ordering::Relaxed);
         }
-        Self { stream, bytes, user, purpose }
+        Self { stream, permit, purpose }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let Self { stream, bytes, user, purpose } = self;
+        let Self { stream, permit, purpose } = self;
+        let bytes = permit.weight();
         if *purpose == Purpose::Sending {
-            stream.unsent.fetch_sub(*bytes, Ordering::Relaxed);
+            stream.unsent.fetch_sub(bytes, Ordering::Relaxed);
         }
         stream.moved.store(now(), Ordering::Relaxed);
-        if stream.held.fetch_sub(*bytes, Ordering::AcqRel) == *bytes {
+        if stream.held.fetch_sub(bytes, Ordering::AcqRel) == bytes {
             stream.sent.wake();
         }
-        if let Some(user) = user {
-            user.held.fetch_sub(*bytes, Ordering::SeqCst);
-        }
-        stream.pool.held.fetch_sub(*bytes, Ordering::SeqCst);
-        stream.pool.waiters.hand_out();
     }
 }
 

@@ -11,7 +11,7 @@ use super::detached::Named;
 use super::respond::Responder;
 use super::write_context::WriteContext;
 use crate::error::ApiError;
-use crate::quota::Slot;
+use crate::quota;
 use crate::record::{AUDIT_ID, Record};
 use crate::verb::{self, SubresourceResponse, Write};
 use crate::write::{self, CriticalSection, WriteOptions};
@@ -50,7 +50,7 @@ struct Mutation {
     write: Write,
     responder: Responder,
     /// The body of the request, and its memory.
-    sent: (Bytes, Option<Slot>),
+    sent: (Bytes, Option<quota::Permit>),
 }
 
 impl Mutation {

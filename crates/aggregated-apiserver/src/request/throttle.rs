@@ -21,8 +21,8 @@ use super::head;
 use super::route::Target;
 use crate::error::ApiError;
 use crate::object::selector::Selector;
-use crate::queue::{Busy, Queue, QueuePlace};
-use crate::quota::{Account, MemoryScale, Quota, Slot, Slots};
+use crate::queue;
+use crate::quota::{self, Account, Limiter, MemoryScale, Quota, Share};
 use crate::user::User;
 use crate::verb::Verb;
 use crate::watch_cache::SLOW_WATCHER;
@@ -74,6 +74,10 @@ const HEAD_UNITS_OF_STRANGERS: usize = 2_048;
 const LEAST_HEAD_UNITS_OF_STRANGERS: usize = HEAD_UNITS_OF_STRANGERS / 4;
 /// The maximum length of a body, in bytes. A body of unknown length counts as this long.
 const LONGEST_BODY: usize = 3 << 20;
+
+/// One user may hold one in this number of the slots for reads and writes. Of memory and watches, one user may hold one
+/// in this number of the part that other users have left.
+const SHARE: usize = 4;
 
 /// The limits of concurrent requests that operators can configure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,38 +147,45 @@ impl Bounds {
 /// A slot of a request in flight, until it is dropped.
 #[derive(Default)]
 pub(super) struct Permit {
-    _place: Option<Slot>,
-    _queued: Option<QueuePlace>,
+    place: Option<quota::Permit>,
     reader: Option<Account>,
     /// The slot of a costly request.
-    pub turn: Option<QueuePlace>,
-    /// The time that the request waited for its slot.
-    pub waited: Duration,
+    pub turn: Option<quota::Permit>,
     /// The memory of the objects that a backend has returned for the request.
     pub memory: Option<OwnedSemaphorePermit>,
 }
 
+impl Permit {
+    fn of(place: quota::Permit) -> Self {
+        Self { place: Some(place), ..Self::default() }
+    }
+
+    /// The time that the request waited for its slot.
+    pub fn waited(&self) -> Duration {
+        self.place.as_ref().map_or(Duration::ZERO, quota::Permit::waited)
+    }
+}
+
 /// The slots for reads or writes, by level.
-struct Levels(Vec<(Level, Queue)>);
+struct Levels(Vec<(Level, Limiter)>);
 
 impl Levels {
     fn new(places: usize) -> Self {
-        let queue = |level: Level| {
-            let places = places * level.percent() / 100;
+        let limiter = |level: Level| {
             // All unauthenticated clients are one user.
-            let is_one = level == Level::Strangers;
-            (level, if is_one { Queue::undivided(places) } else { Queue::new(places) })
+            let share = if level == Level::Strangers { Share::All } else { Share::Part(SHARE) };
+            (level, Limiter::queued(places * level.percent() / 100, share))
         };
-        Self(Level::ALL.map(queue).into())
+        Self(Level::ALL.map(limiter).into())
     }
 
-    fn of(&self, user: &User) -> Option<&Queue> {
+    fn of(&self, user: &User) -> Option<&Limiter> {
         let level = Level::of(user);
-        self.0.iter().find(|(one, _)| *one == level).map(|(_, queue)| queue)
+        self.0.iter().find(|(one, _)| *one == level).map(|(_, limiter)| limiter)
     }
 
-    fn taken(&self) -> usize {
-        self.0.iter().map(|(_, queue)| queue.taken()).sum()
+    fn used(&self) -> usize {
+        self.0.iter().map(|(_, limiter)| limiter.used()).sum()
     }
 }
 
@@ -182,12 +193,12 @@ impl Levels {
 pub(super) struct Throttle {
     reads: Arc<Levels>,
     writes: Arc<Levels>,
-    watches: Slots,
-    costly: Queue,
-    large_bodies: Slots,
-    small_bodies: Slots,
-    heads: Slots,
-    heads_of_strangers: Slots,
+    watches: Limiter,
+    costly: Limiter,
+    large_bodies: Limiter,
+    small_bodies: Limiter,
+    heads: Limiter,
+    heads_of_strangers: Limiter,
     /// The memory of users and selectors, except small ones.
     readers: Quota,
 }
@@ -201,15 +212,16 @@ const SMALL_READER: usize = 1 << 10;
 impl Throttle {
     /// Creates limits for a server without requests in flight.
     pub(super) fn new(bounds: Bounds) -> Self {
+        let limiter = |capacity| Limiter::new(capacity, Share::PartOfRest(SHARE));
         Self {
             reads: Arc::new(Levels::new(bounds.reads)),
             writes: Arc::new(Levels::new(bounds.writes)),
-            watches: Slots::new(bounds.watches),
-            costly: Queue::new(COSTLY).with_waiting_of_user(COSTLY_WAITING),
-            large_bodies: Slots::new(bounds.large_body_units),
-            small_bodies: Slots::new(bounds.small_body_units),
-            heads: Slots::new(bounds.head_units),
-            heads_of_strangers: Slots::new(bounds.head_units_of_strangers),
+            watches: limiter(bounds.watches),
+            costly: Limiter::new(COSTLY, Share::Part(SHARE)).with_waiting_of_user(COSTLY_WAITING),
+            large_bodies: limiter(bounds.large_body_units),
+            small_bodies: limiter(bounds.small_body_units),
+            heads: limiter(bounds.head_units),
+            heads_of_strangers: limiter(bounds.head_units_of_strangers),
             readers: Quota::new(bounds.readers),
         }
     }
@@ -217,21 +229,29 @@ impl Throttle {
     /// Returns a function that counts the requests in flight: writes, and reads except watches.
     pub(super) fn inflight(&self) -> impl Fn() -> (usize, usize) + Send + Sync + use<> {
         let (writes, reads) = (Arc::clone(&self.writes), Arc::clone(&self.reads));
-        move || (writes.taken(), reads.taken())
+        move || (writes.used(), reads.used())
     }
 
     /// Reserves memory for the head of an unauthenticated request from this network.
-    pub(super) fn head_of_stranger(&self, network: &str, head: &Parts) -> Result<Slot, ApiError> {
-        let place = self.heads_of_strangers.take(network, head_units(head));
+    pub(super) fn head_of_stranger(
+        &self,
+        network: &str,
+        head: &Parts,
+    ) -> Result<quota::Permit, ApiError> {
+        let place = self.heads_of_strangers.try_acquire(network, head_units(head));
         place.ok_or_else(|| full("heads"))
     }
 
     /// Reserves memory for the head of a request, until the request is answered.
-    pub(super) fn head(&self, user: &User, head: &Parts) -> Result<Option<Slot>, ApiError> {
+    pub(super) fn head(
+        &self,
+        user: &User,
+        head: &Parts,
+    ) -> Result<Option<quota::Permit>, ApiError> {
         if user.is_master() {
             return Ok(None);
         }
-        let place = self.heads.take(&user.name, head_units(head));
+        let place = self.heads.try_acquire(&user.name, head_units(head));
         place.map(Some).ok_or_else(|| full("heads"))
     }
 
@@ -245,28 +265,26 @@ impl Throttle {
         }
         let (levels, bound) = match target.verb {
             Verb::Watch => {
-                let place = self.watches.take(&user.name, 1);
+                let place = self.watches.try_acquire(&user.name, 1);
                 let place = place.ok_or_else(|| full("watches"))?;
-                return Ok(Permit { _place: Some(place), ..Permit::default() });
+                return Ok(Permit::of(place));
             }
             Verb::Get | Verb::List => (&self.reads, "reads"),
             _ => (&self.writes, "writes"),
         };
-        let queue = levels.of(user).ok_or_else(|| full(bound))?;
-        let (place, waited) = queue.take(&user.name).await.map_err(|busy| refused(busy, bound))?;
-        Ok(Permit { _queued: Some(place), waited, ..Permit::default() })
+        let limiter = levels.of(user).ok_or_else(|| full(bound))?;
+        queue::acquire(limiter, &user.name, bound).await.map(Permit::of)
     }
 
     /// Waits for the slot of a costly request whose body has been read. Requests of `system:masters` need none.
     ///
     /// # Errors
     /// 429 if no slot becomes free in time.
-    pub(super) async fn turn(&self, user: &User) -> Result<Option<QueuePlace>, ApiError> {
+    pub(super) async fn turn(&self, user: &User) -> Result<Option<quota::Permit>, ApiError> {
         if user.is_master() {
             return Ok(None);
         }
-        let turn = self.costly.take(&user.name).await;
-        turn.map(|(place, _)| Some(place)).map_err(|busy| refused(busy, "costly"))
+        queue::acquire(&self.costly, &user.name, "costly").await.map(Some)
     }
 
     /// Reserves memory for the user, the selector and the stored parts of the head of a request, as long as the permit
@@ -288,7 +306,7 @@ impl Throttle {
     }
 
     /// Reserves memory for the body of a request. Returns `None` if the body needs none.
-    pub(super) fn body(&self, user: &User, body: &Body) -> Result<Option<Slot>, ApiError> {
+    pub(super) fn body(&self, user: &User, body: &Body) -> Result<Option<quota::Permit>, ApiError> {
         if user.is_master() || body.is_end_stream() {
             return Ok(None);
         }
@@ -296,7 +314,7 @@ impl Throttle {
         let length = announced.unwrap_or(LONGEST_BODY).min(LONGEST_BODY);
         let units = length.div_ceil(BODY_UNIT).max(1);
         let bodies = if length <= SMALL_BODY { &self.small_bodies } else { &self.large_bodies };
-        let place = bodies.take(&user.name, units);
+        let place = bodies.try_acquire(&user.name, units);
         place.map(Some).ok_or_else(|| full("bodies"))
     }
 }
@@ -319,11 +337,6 @@ fn kept_of_head(head: &Parts) -> usize {
     2 * (path + headers.map(|value| value.len()).sum::<usize>())
 }
 
-/// Returns 429, because no slot became free in time, or too many requests wait.
-fn refused(Busy { retry_after }: Busy, bound: &'static str) -> ApiError {
-    ApiError::too_many_requests_for(retry_after).bounded_by(bound)
-}
-
 /// Returns 429, because no slot or no memory is free.
 fn full(bound: &'static str) -> ApiError {
     ApiError::too_many_requests().bounded_by(bound)
@@ -337,7 +350,6 @@ fn head_units(head: &Parts) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt;
 
     #[test]
     fn request_header_memory_is_limited_per_user_and_per_network() {
@@ -363,32 +375,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn anonymous_requests_can_use_all_slots_of_their_priority_level() {
+    async fn requests_of_masters_wait_for_no_permit() {
+        let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, Inflights::default()));
+        let groups = vec!["system:masters".to_owned()];
+        let master = User { name: "jane".to_owned(), groups, ..User::default() };
+        for _ in 0..1_000 {
+            assert!(matches!(throttle.turn(&master).await, Ok(None)));
+            let body = throttle.body(&master, &Body::from(vec![0]));
+            assert!(matches!(body, Ok(None)));
+        }
+        assert_eq!(throttle.costly.used() + throttle.small_bodies.used(), 0);
+    }
+
+    #[test]
+    fn anonymous_requests_can_use_all_slots_of_their_priority_level() {
         let levels = Levels::new(READS);
         let stranger = User::anonymous();
         let mut held = Vec::new();
         for _ in 0..READS * Level::Strangers.percent() / 100 {
-            let place = levels.of(&stranger).unwrap().take(&stranger.name).now_or_never();
-            held.push(place.unwrap().unwrap());
+            held.push(levels.of(&stranger).unwrap().try_acquire(&stranger.name, 1).unwrap());
         }
         assert_eq!(held.len(), 20);
     }
 
-    #[tokio::test]
-    async fn concurrency_limits_follow_the_configured_maximums() {
+    #[test]
+    fn concurrency_limits_follow_the_configured_maximums() {
         let said = Inflights { reads: 20, writes: 40, watches: Some(60) };
         let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, said));
         let stranger = User::anonymous();
         for (levels, places) in [(&throttle.reads, 1), (&throttle.writes, 2)] {
-            let queue = levels.of(&stranger).unwrap();
-            let mut held = Vec::new();
-            while let Some(place) = queue.take(&stranger.name).now_or_never() {
-                held.push(place.unwrap());
-            }
-            assert_eq!(held.len(), places);
+            let limiter = levels.of(&stranger).unwrap();
+            let held = std::iter::from_fn(|| limiter.try_acquire(&stranger.name, 1));
+            assert_eq!(held.collect::<Vec<_>>().len(), places);
         }
         // One user may hold only a part of the watches.
-        let open = (0..60).map_while(|_| throttle.watches.take("jane", 1));
+        let open = (0..60).map_while(|_| throttle.watches.try_acquire("jane", 1));
         let open = open.collect::<Vec<_>>().len();
         assert!(open > 0 && open < 60, "{open}");
     }

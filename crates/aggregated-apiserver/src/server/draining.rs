@@ -16,7 +16,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
 
-use crate::quota::Slots;
+use crate::quota::{Limiter, Share};
 use crate::request::ConnectionPriority;
 
 /// The largest number of bodies that are read after the response; one network may have a quarter of them. Each holds
@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The slots of a server for bodies that are read after the response.
 #[derive(Clone)]
-pub(super) struct Drains(Slots);
+pub(super) struct Drains(Limiter);
 
 /// A body whose rest is read when it is dropped, if there is a free slot.
 struct Draining {
@@ -40,7 +40,7 @@ struct Draining {
 
 impl Drains {
     pub(super) fn new() -> Self {
-        Self(Slots::new(BODIES))
+        Self(Limiter::new(BODIES, Share::PartOfRest(4)))
     }
 
     /// The same request with a body that is read to its end. A request with `Expect` is unchanged: the client has not
@@ -80,7 +80,7 @@ impl Drop for Draining {
             return;
         }
         // Without a free slot, the stream is reset.
-        let Some(place) = self.drains.0.take(self.standing.from(), 1) else { return };
+        let Some(place) = self.drains.0.try_acquire(self.standing.from(), 1) else { return };
         let mut body = std::mem::take(&mut self.body);
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Request;
 
-use crate::quota::{Slot, Slots};
+use crate::quota::{Limiter, Permit, Share};
 use crate::request::head;
 
 /// The unit in which heads are counted, in bytes.
@@ -18,18 +18,18 @@ const OF_CONNECTION: usize = 1 << 10;
 const SMALL: usize = 2;
 
 /// The memory for the heads of all connections.
-pub(super) struct Heads(Slots);
+pub(super) struct Heads(Limiter);
 
 /// The memory for the heads of one connection.
 pub(super) struct ConnectionHeads {
     network: String,
-    own: Slots,
-    all: Slots,
+    own: Limiter,
+    all: Limiter,
 }
 
 /// The memory for one head, until it is dropped.
 #[derive(Clone)]
-struct Room(#[allow(dead_code)] Arc<(Slot, Slot)>);
+struct Room(#[allow(dead_code)] Arc<(Permit, Permit)>);
 
 /// There is no memory for a head.
 #[derive(Debug)]
@@ -37,12 +37,12 @@ pub(super) struct Full;
 
 impl Heads {
     pub(super) fn new() -> Self {
-        Self(Slots::new(ALL))
+        Self(Limiter::new(ALL, Share::PartOfRest(4)))
     }
 
     /// The memory for a connection from this network.
     pub(super) fn of_connection(&self, network: &str) -> ConnectionHeads {
-        let (own, all) = (Slots::undivided(OF_CONNECTION), self.0.clone());
+        let (own, all) = (Limiter::new(OF_CONNECTION, Share::All), self.0.clone());
         ConnectionHeads { network: network.to_owned(), own, all }
     }
 }
@@ -52,8 +52,8 @@ impl ConnectionHeads {
     pub(super) fn admit<B>(&self, mut request: Request<B>) -> Result<Request<B>, Full> {
         let units = head::memory(request.uri(), request.headers()).div_ceil(UNIT);
         if units > SMALL {
-            let own = self.own.take("", units).ok_or(Full)?;
-            let all = self.all.take(&self.network, units).ok_or(Full)?;
+            let own = self.own.try_acquire("", units).ok_or(Full)?;
+            let all = self.all.try_acquire(&self.network, units).ok_or(Full)?;
             request.extensions_mut().insert(Room(Arc::new((own, all))));
         }
         Ok(request)

@@ -1,73 +1,38 @@
-//! Limits the concurrent calls of webhooks. A slow webhook leaves turns to other webhooks, and a user with many calls
-//! leaves turns of a webhook to other users.
+//! Turns: the permits of concurrent webhook calls. A slow webhook leaves turns to other webhooks, and a user with many
+//! calls leaves turns of a webhook to other users.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::sync::oneshot;
+use crate::quota::{Busy, Limiter, Permit, Share};
 
-/// The largest number of calls of one webhook that wait for a turn.
+/// The largest number of calls of one webhook that wait for a turn for one user.
 const WAITING: usize = 1_000;
 
 /// The turns of all webhooks. A webhook is identified by host and port: several definitions, and several paths, may
 /// refer to the same program, and they share its turns.
 ///
-/// A webhook gets a further turn only while it holds fewer than half of the free turns. So a few slow webhooks leave a
-/// turn to the next webhook: if one webhook may hold four turns, seven slow webhooks use up sixteen turns, and nineteen
-/// use up sixty-four.
-///
-/// A user gets a further turn of a webhook only while it holds fewer turns than are free. Users get their turns
-/// round-robin.
+/// A call first acquires one of the turns of its webhook, and then one of all turns. The waiting time has no limit here:
+/// the time of a call includes it.
 #[derive(Debug)]
 pub(super) struct CallLimiter {
-    all: usize,
+    /// All turns, whose users are the webhooks. A webhook gets a further turn only while it holds fewer than half of the
+    /// free turns. So a few slow webhooks leave a turn to the next webhook: if one webhook may hold four turns, seven
+    /// slow webhooks use up sixteen turns, and nineteen use up sixty-four.
+    all: Limiter,
     /// The largest number of turns of one webhook.
     of_one: usize,
-    state: Mutex<State>,
+    /// The turns of each webhook with calls. A user gets a further turn only while it holds fewer turns than are free.
+    webhooks: Mutex<BTreeMap<String, Weak<Limiter>>>,
 }
 
-#[derive(Debug)]
-struct State {
-    taken: usize,
-    webhooks: BTreeMap<String, Webhook>,
-    /// The number of calls that have waited since the start.
-    waited: u64,
-}
-
-/// A webhook with calls that hold a turn or wait for one.
-#[derive(Debug, Default)]
-struct Webhook {
-    taken: usize,
-    waiting: usize,
-    /// The number of calls that have got a turn.
-    called: u64,
-    users: BTreeMap<String, OfUser>,
-}
-
-/// The calls of a webhook for one user.
-#[derive(Debug, Default)]
-struct OfUser {
-    taken: usize,
-    /// The value of `called` when the last call of the user got a turn.
-    last: u64,
-    /// The waiting calls, the oldest first.
-    waiting: VecDeque<Waiting>,
-}
-
-/// A call that waits for its turn.
-#[derive(Debug)]
-struct Waiting {
-    /// Later calls have larger numbers.
-    number: u64,
-    call: oneshot::Sender<()>,
-}
-
-/// The turn of a call, or its position in the queue. Dropping it releases either.
+/// The turn of a call. Dropping it releases the turn.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
-    turns: &'a CallLimiter,
     caller: Caller<'a>,
-    number: u64,
+    _turn: Permit,
+    _of_webhook: (Permit, Arc<Limiter>),
 }
 
 /// A webhook, by host and port, and the user of the request that calls it.
@@ -90,128 +55,43 @@ impl<'a> Turn<'a> {
 
 impl CallLimiter {
     /// Creates limits for all turns, and for those of one webhook.
-    pub(super) const fn new(all: usize, of_one: usize) -> Self {
-        let state = State { taken: 0, webhooks: BTreeMap::new(), waited: 0 };
-        Self { all, of_one, state: Mutex::new(state) }
+    pub(super) fn new(all: usize, of_one: usize) -> Self {
+        // A call that waits for one of all turns has a turn of its webhook already. So `of_one` limits these calls.
+        let all = Limiter::new(all, Share::PartOfFree(2)).with_waiting_of_user(WAITING);
+        // Every webhook may have one call.
+        Self { all, of_one: of_one.max(1), webhooks: Mutex::default() }
     }
 
     /// Waits for a turn of this webhook for this user.
     ///
     /// # Errors
     /// [`Full`] if too many calls wait.
-    pub(super) async fn take<'a>(&'a self, caller: Caller<'a>) -> Result<Turn<'a>, Full> {
-        let (turn, called) = self.wait(caller)?;
-        // The sender is dropped only after it has sent, so this is never an error.
-        let _ = called.await;
-        Ok(turn)
+    pub(super) async fn take<'a>(&self, caller: Caller<'a>) -> Result<Turn<'a>, Full> {
+        let full = |Busy { .. }| Full;
+        let webhook = self.webhook(caller.webhook);
+        let of_webhook = webhook.acquire(caller.user, 1, pending()).await.map_err(full)?;
+        let turn = self.all.acquire(caller.webhook, 1, pending()).await.map_err(full)?;
+        Ok(Turn { caller, _turn: turn, _of_webhook: (of_webhook, webhook) })
     }
 
-    fn wait<'a>(&'a self, caller: Caller<'a>) -> Result<(Turn<'a>, oneshot::Receiver<()>), Full> {
-        let (call, called) = oneshot::channel();
-        let mut state = self.lock();
-        state.waited += 1;
-        let number = state.waited;
-        let webhook = state.webhooks.entry(caller.webhook.to_owned()).or_default();
-        if webhook.waiting >= WAITING {
-            return Err(Full);
+    fn webhook(&self, address: &str) -> Arc<Limiter> {
+        let mut webhooks = self.webhooks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(webhook) = webhooks.get(address).and_then(Weak::upgrade) {
+            return webhook;
         }
-        webhook.waiting += 1;
-        let user = webhook.users.entry(caller.user.to_owned()).or_default();
-        user.waiting.push_back(Waiting { number, call });
-        state.hand_out(self.all, self.of_one);
-        Ok((Turn { turns: self, caller, number }, called))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// Gives free turns to the calls that have waited longest, among the webhooks and users that may get a further
-    /// turn.
-    fn hand_out(&mut self, all: usize, of_one: usize) {
-        while self.taken < all {
-            let free = all - self.taken;
-            let mut next: Option<(u64, &mut Webhook, String)> = None;
-            for webhook in self.webhooks.values_mut() {
-                let limit = of_one.min(free / 2);
-                if webhook.taken > 0 && webhook.taken >= limit {
-                    continue;
-                }
-                let Some((number, user)) = webhook.next(of_one) else { continue };
-                if next.as_ref().is_none_or(|(first, ..)| number < *first) {
-                    next = Some((number, webhook, user));
-                }
-            }
-            let Some((_, webhook, user)) = next else { return };
-            webhook.call(&user);
-            self.taken += 1;
-        }
-    }
-
-    /// Releases a turn, or a position in the queue.
-    fn leave(&mut self, caller: Caller<'_>, number: u64) {
-        let Some(webhook) = self.webhooks.get_mut(caller.webhook) else { return };
-        let Some(user) = webhook.users.get_mut(caller.user) else { return };
-        match user.waiting.binary_search_by_key(&number, |waiting| waiting.number) {
-            Ok(place) => {
-                drop(user.waiting.remove(place));
-                webhook.waiting -= 1;
-            }
-            Err(_) => {
-                user.taken = user.taken.saturating_sub(1);
-                webhook.taken = webhook.taken.saturating_sub(1);
-                self.taken = self.taken.saturating_sub(1);
-            }
-        }
-        if user.taken == 0 && user.waiting.is_empty() {
-            webhook.users.remove(caller.user);
-        }
-        if webhook.users.is_empty() {
-            self.webhooks.remove(caller.webhook);
-        }
-    }
-}
-
-impl Webhook {
-    /// The next call, and its user: of the users that may have a further call, the user with the longest time since its
-    /// last call.
-    fn next(&self, of_one: usize) -> Option<(u64, String)> {
-        let free = of_one.saturating_sub(self.taken);
-        let may = |user: &OfUser| user.taken == 0 || user.taken < free;
-        let users = self.users.iter().filter(|(_, user)| may(user));
-        let waiting = users.filter_map(|(name, user)| {
-            user.waiting.front().map(|first| ((user.last, first.number), name))
-        });
-        waiting.min().map(|((_, number), name)| (number, name.clone()))
-    }
-
-    /// Gives a turn to the first call of a user.
-    fn call(&mut self, name: &str) {
-        let Some(user) = self.users.get_mut(name) else { return };
-        let Some(first) = user.waiting.pop_front() else { return };
-        // A call that is about to stop waiting releases the turn.
-        let _ = first.call.send(());
-        self.called += 1;
-        user.last = self.called;
-        user.taken += 1;
-        self.taken += 1;
-        self.waiting -= 1;
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut state = self.turns.lock();
-        state.leave(self.caller, self.number);
-        state.hand_out(self.turns.all, self.turns.of_one);
+        // Webhooks without calls are forgotten.
+        webhooks.retain(|_, webhook| webhook.strong_count() > 0);
+        let webhook = Limiter::new(self.of_one, Share::PartOfFree(1));
+        let webhook = Arc::new(webhook.with_waiting_of_user(WAITING));
+        webhooks.insert(address.to_owned(), Arc::downgrade(&webhook));
+        webhook
     }
 }
 
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use futures::future::BoxFuture;
 
     use super::*;
 
@@ -222,8 +102,26 @@ mod tests {
         Caller { webhook, user }
     }
 
-    fn now<'a>(turns: &'a CallLimiter, webhook: &'a str, user: &'a str) -> Option<Turn<'a>> {
+    fn now<'a>(turns: &CallLimiter, webhook: &'a str, user: &'a str) -> Option<Turn<'a>> {
         turns.take(call(webhook, user)).now_or_never().map(|taken| taken.unwrap())
+    }
+
+    /// A call that waits for its turn.
+    fn waiting<'a>(
+        turns: &'a CallLimiter,
+        webhook: &'a str,
+        user: &'a str,
+    ) -> BoxFuture<'a, Turn<'a>> {
+        let mut waiting = turns.take(call(webhook, user)).map(|taken| taken.unwrap()).boxed();
+        assert!((&mut waiting).now_or_never().is_none());
+        waiting
+    }
+
+    /// Asserts that no call holds a turn or waits for one.
+    fn assert_unused(turns: &CallLimiter) {
+        assert_eq!(turns.all.used(), 0);
+        turns.webhook("unused");
+        assert_eq!(turns.webhooks.lock().unwrap().len(), 1);
     }
 
     /// The names of users, one for each call.
@@ -249,8 +147,7 @@ mod tests {
         }
         assert!(now(&turns, &webhooks[7], "a").is_none(), "there are no more");
         kept.clear();
-        let state = turns.lock();
-        assert!(state.webhooks.is_empty() && state.taken == 0);
+        assert_unused(&turns);
     }
 
     #[test]
@@ -258,17 +155,15 @@ mod tests {
         let (turns, users) = (CallLimiter::new(16, OF_ONE), users());
         let slow: Vec<_> =
             users[..OF_ONE].iter().map(|user| now(&turns, "slow:443", user)).collect();
-        let mut next = Box::pin(turns.take(call("slow:443", "a")));
-        assert!((&mut next).now_or_never().is_none());
-        let others: Vec<_> = (0..100).map(|_| turns.wait(call("slow:443", "a")).unwrap()).collect();
+        let next = waiting(&turns, "slow:443", "a");
+        let others: Vec<_> = (0..100).map(|_| waiting(&turns, "slow:443", "a")).collect();
         for _ in 0..1_000 {
             assert!(now(&turns, "quick:443", "a").is_some(), "nothing is before it");
         }
         drop(slow);
-        assert!((&mut next).now_or_never().is_some());
+        assert!(next.now_or_never().is_some());
         drop(others);
-        drop(next);
-        assert!(turns.lock().webhooks.is_empty());
+        assert_unused(&turns);
     }
 
     #[test]
@@ -285,10 +180,10 @@ mod tests {
         // Waiting calls of one user are behind the first call of another user.
         kept.extend(users.iter().map_while(|user| now(&turns, "a:443", user)));
         assert_eq!(kept.len(), 64);
-        let eve: Vec<_> = (0..100).map(|_| turns.wait(call("a:443", "eve")).unwrap()).collect();
-        let (_new, mut called) = turns.wait(call("a:443", "new")).unwrap();
+        let eve: Vec<_> = (0..100).map(|_| waiting(&turns, "a:443", "eve")).collect();
+        let new = waiting(&turns, "a:443", "new");
         drop(kept.pop());
-        assert!((&mut called).now_or_never().is_some());
+        assert!(new.now_or_never().is_some());
         drop((eve, kept));
     }
 
@@ -296,17 +191,14 @@ mod tests {
     fn waiting_webhook_calls_are_round_robin_over_users() {
         let turns = CallLimiter::new(16, 1);
         let held = now(&turns, "a", "x").unwrap();
-        let mut waiting: Vec<_> = ["eve", "eve", "eve", "jane", "jane"]
-            .map(|user| (user, turns.wait(call("a", user)).unwrap()))
+        let mut calls: Vec<_> = ["eve", "eve", "eve", "jane", "jane"]
+            .map(|user| (user, waiting(&turns, "a", user)))
             .into();
         let mut order = Vec::new();
         drop(held);
-        while !waiting.is_empty() {
-            let called =
-                waiting.iter_mut().position(|(_, (_, called))| called.now_or_never().is_some());
-            let (user, turn) = waiting.remove(called.unwrap());
-            order.push(user);
-            drop(turn);
+        while !calls.is_empty() {
+            let called = calls.iter_mut().position(|(_, call)| call.now_or_never().is_some());
+            order.push(calls.remove(called.unwrap()).0);
         }
         assert_eq!(order, ["eve", "jane", "eve", "jane", "eve"]);
     }
@@ -314,31 +206,47 @@ mod tests {
     #[test]
     fn waiting_webhook_calls_are_limited() {
         let turns = CallLimiter::new(1, 1);
-        let held: Vec<_> = (0..=WAITING).map(|_| turns.wait(call("a", "eve")).unwrap()).collect();
-        assert!(turns.wait(call("a", "eve")).is_err());
-        drop(held);
-        assert!(turns.lock().webhooks.is_empty());
+        let _held = now(&turns, "a", "eve").unwrap();
+        let _waiting: Vec<_> = (0..WAITING).map(|_| waiting(&turns, "a", "eve")).collect();
+        assert!(matches!(turns.take(call("a", "eve")).now_or_never(), Some(Err(Full))));
     }
 
-    #[tokio::test]
-    async fn waiting_webhook_calls_start_in_order_and_dropped_calls_use_no_permit() {
+    #[test]
+    fn calls_of_many_webhooks_wait_while_all_turns_are_in_use() {
         let turns = CallLimiter::new(1, OF_ONE);
-        let first = turns.take(call("a", "u")).await;
-        let mut second = Box::pin(turns.take(call("b", "u")));
-        let mut third = Box::pin(turns.take(call("a", "u")));
-        assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+        let webhooks: Vec<String> = (0..100).map(|number| format!("a:{number}")).collect();
+        let held = now(&turns, "held", "a").unwrap();
+        let calls: Vec<_> = ["a", "b"]
+            .iter()
+            .flat_map(|user| webhooks.iter().map(|webhook| waiting(&turns, webhook, user)))
+            .collect();
+        drop(held);
+        assert!(calls.into_iter().all(|call| call.now_or_never().is_some()));
+        assert_unused(&turns);
+    }
+
+    #[test]
+    fn a_webhook_may_always_have_one_call() {
+        let turns = CallLimiter::new(1, 0);
+        assert!(now(&turns, "a", "u").is_some());
+    }
+
+    #[test]
+    fn waiting_webhook_calls_start_in_order_and_dropped_calls_use_no_permit() {
+        let turns = CallLimiter::new(1, OF_ONE);
+        let first = now(&turns, "a", "u");
+        let mut second = waiting(&turns, "b", "u");
+        let mut third = waiting(&turns, "a", "u");
         // A call that stops waiting for its turn takes none.
         assert!(now(&turns, "b", "u").is_none());
-        let mut fourth = Box::pin(turns.take(call("b", "u")));
-        assert!((&mut fourth).now_or_never().is_none());
+        let mut fourth = waiting(&turns, "b", "u");
         drop(first);
         assert!((&mut third).now_or_never().is_none() && (&mut fourth).now_or_never().is_none());
-        drop(second.await);
+        drop((&mut second).now_or_never().unwrap());
         assert!((&mut fourth).now_or_never().is_none());
         // A call that got a turn and was then dropped takes none, either.
         drop(third);
-        drop(fourth.await);
-        let state = turns.lock();
-        assert!(state.webhooks.is_empty() && state.taken == 0);
+        drop(fourth.now_or_never().unwrap());
+        assert_unused(&turns);
     }
 }

@@ -1,7 +1,8 @@
 //! Turns: slow writes run sequentially, so that other requests find a free worker.
 
 use crate::error::ApiError;
-use crate::queue::{Busy, Queue, QueuePlace};
+use crate::queue;
+use crate::quota::{Limiter, Permit, Share};
 
 /// The largest number of waiting writes of one user.
 const WAITING: usize = 1_000;
@@ -10,11 +11,11 @@ const SERVER: &str = "";
 
 /// The queue of the slow writes of one server.
 #[derive(Debug)]
-pub struct SlowWrites(Queue);
+pub struct SlowWrites(Limiter);
 
 impl Default for SlowWrites {
     fn default() -> Self {
-        Self(Queue::new(1).with_waiting_of_user(WAITING))
+        Self(Limiter::new(1, Share::All).with_waiting_of_user(WAITING))
     }
 }
 
@@ -23,15 +24,13 @@ impl SlowWrites {
     ///
     /// # Errors
     /// 429 if too many writes wait, or the wait is too long.
-    pub async fn take(&self, user: &str) -> Result<QueuePlace, ApiError> {
-        let refused =
-            |busy: Busy| ApiError::too_many_requests_for(busy.retry_after).bounded_by("turns");
-        self.0.take(user).await.map(|(place, _)| place).map_err(refused)
+    pub async fn take(&self, user: &str) -> Result<Permit, ApiError> {
+        queue::acquire(&self.0, user, "turns").await
     }
 
     /// Waits for the turn of the server itself. If the queue rejects it, the server continues without a turn.
-    pub async fn take_for_server(&self) -> Option<QueuePlace> {
-        self.0.take(SERVER).await.ok().map(|(place, _)| place)
+    pub async fn take_for_server(&self) -> Option<Permit> {
+        self.take(SERVER).await.ok()
     }
 }
 

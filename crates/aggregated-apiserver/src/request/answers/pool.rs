@@ -11,10 +11,8 @@ use futures::task::AtomicWaker;
 use tokio::time::sleep;
 
 use super::super::stream_reset::StreamReset;
-use super::waiters::Waiters;
 use super::{milliseconds, now};
-use crate::error::ApiError;
-use crate::queue::Queue;
+use crate::quota::{Limiter, Share};
 
 /// The divisor of the per-user limit: the large responses of one user may use a quarter of the memory.
 pub(super) const USER_SHARE: usize = 4;
@@ -39,15 +37,14 @@ const SWEEP_EVERY: Duration = Duration::from_secs(5);
 pub(super) struct Pool {
     /// The memory limit of all responses, in bytes.
     pub(super) limit: usize,
-    pub(super) held: AtomicUsize,
-    pub(super) waiters: Waiters,
-    pub(super) streaming: Queue,
-    /// The time of the last search for streams to reset, in milliseconds.
-    looked: AtomicU64,
+    /// The memory of all responses. Requests wait for memory, but bytes that are ready are charged in any case.
+    pub(super) memory: Limiter,
+    pub(super) streaming: Limiter,
+    /// The times of the last searches for streams to reset, in milliseconds: among those of one user, or among all.
+    searches: Mutex<HashMap<Option<Arc<str>>, u64>>,
     /// Whether a task is freeing memory because the limit is exceeded.
     pub(super) is_relieved: AtomicBool,
     streams: Mutex<Streams>,
-    users: Mutex<HashMap<String, Weak<UserShare>>>,
 }
 
 /// The responses that hold memory, or have held memory.
@@ -59,20 +56,11 @@ pub(super) struct Streams {
 }
 
 #[derive(Debug)]
-pub(super) struct UserShare {
-    name: String,
-    pub(super) held: AtomicUsize,
-    waiting: AtomicUsize,
-    /// The time of the last search for streams of this user to reset, in milliseconds.
-    looked: AtomicU64,
-    pool: Weak<Pool>,
-}
-
-#[derive(Debug)]
 pub(super) struct Stream {
     pub(super) pool: Arc<Pool>,
     number: OnceLock<u64>,
-    pub(super) user: OnceLock<Arc<UserShare>>,
+    /// The user that the response is charged to.
+    pub(super) user: OnceLock<Arc<str>>,
     pub(super) held: AtomicUsize,
     /// The part of `held` that is ready and waits until the client reads it, in bytes.
     pub(super) unsent: AtomicUsize,
@@ -95,36 +83,19 @@ pub(super) enum Lack {
 
 impl Pool {
     pub(super) fn new(limit: usize) -> Self {
+        let memory = Limiter::new(limit, Share::Part(USER_SHARE)).with_oversized();
         Self {
             limit,
-            held: AtomicUsize::new(0),
-            waiters: Waiters::default(),
-            streaming: Queue::new(STREAMING),
-            looked: AtomicU64::new(0),
+            memory: memory.with_waiting_of_user(WAITING),
+            streaming: Limiter::queued(STREAMING, Share::Part(USER_SHARE)),
+            searches: Mutex::default(),
             is_relieved: AtomicBool::new(false),
             streams: Mutex::default(),
-            users: Mutex::default(),
         }
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.held.load(Ordering::Relaxed) > self.limit
-    }
-
-    pub(super) fn user(self: &Arc<Self>, name: &str) -> Arc<UserShare> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = users.get(name).and_then(Weak::upgrade) {
-            return share;
-        }
-        let share = Arc::new(UserShare {
-            name: name.to_owned(),
-            held: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            looked: AtomicU64::new(0),
-            pool: Arc::downgrade(self),
-        });
-        users.insert(name.to_owned(), Arc::downgrade(&share));
-        share
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.memory.used().saturating_add(bytes) <= self.limit
     }
 
     pub(super) fn streams(&self) -> MutexGuard<'_, Streams> {
@@ -134,19 +105,12 @@ impl Pool {
     /// Resets streams that block other requests, of one user or of all users. The users with the most memory come
     /// first, then the streams without progress for the longest time. For a slot one stream is reset; for bytes,
     /// streams with a quarter of the memory.
-    pub(super) fn make_room(&self, of: Option<&Arc<UserShare>>, lack: Lack) {
-        let (looked, room) = match of {
-            Some(user) => (&user.looked, self.limit / USER_SHARE),
-            None => (&self.looked, self.limit),
-        };
-        // Many requests wait for the same memory, so only one of them searches within the interval. Each user has a
-        // separate interval.
-        let (before, now) = (looked.load(Ordering::Relaxed), now());
-        if now.saturating_sub(before) < milliseconds(PATIENCE)
-            || looked.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
-        {
+    pub(super) fn make_room(&self, of: Option<&Arc<str>>, lack: Lack) {
+        let now = now();
+        if !self.may_search(of, now) {
             return;
         }
+        let room = if of.is_some() { self.limit / USER_SHARE } else { self.limit };
         let is_in_the_way = |stream: &Stream| match lack {
             Lack::Bytes => stream.is_in_the_way(now),
             Lack::Slot => stream.streaming_since.get().is_some_and(|since| {
@@ -166,17 +130,29 @@ impl Pool {
         }
     }
 
+    /// Whether no request has searched for the same memory within the interval, because many requests wait for it. Each
+    /// user has a separate interval.
+    fn may_search(&self, of: Option<&Arc<str>>, now: u64) -> bool {
+        let mut searches = self.searches.lock().unwrap_or_else(PoisonError::into_inner);
+        searches.retain(|_, before| now.saturating_sub(*before) < milliseconds(PATIENCE));
+        let is_new = !searches.contains_key(&of.cloned());
+        if is_new {
+            searches.insert(of.cloned(), now);
+        }
+        is_new
+    }
+
     /// Returns the streams to reset: those of the users with the most memory first, then those without progress for the
     /// longest time. Responses without a user, such as errors, count as one user. A user with less than a fair part of
     /// the bytes does not lose a stream to another user.
     pub(super) fn first_to_give_way(
         &self,
-        of: Option<&Arc<UserShare>>,
+        of: Option<&Arc<str>>,
         lack: Lack,
         is_in_the_way: impl Fn(&Stream) -> bool,
     ) -> Vec<Arc<Stream>> {
         let mut streams = self.all(|stream| stream.held.load(Ordering::Relaxed) > 0);
-        let owner = |stream: &Stream| stream.user.get().map(Arc::as_ptr);
+        let owner = |stream: &Stream| stream.user.get().cloned();
         let mut held: HashMap<_, usize> = HashMap::new();
         for stream in &streams {
             *held.entry(owner(stream)).or_default() += stream.held.load(Ordering::Relaxed);
@@ -187,7 +163,7 @@ impl Pool {
         };
         streams.retain(|stream| {
             is_in_the_way(stream)
-                && of.is_none_or(|user| stream.is_of(user))
+                && of.is_none_or(|user| stream.user.get() == Some(user))
                 && held.get(&owner(stream)).is_some_and(|&held| held >= least)
         });
         // The keys are cached, because the memory and the time of progress change during the sort.
@@ -208,7 +184,7 @@ impl Pool {
         loop {
             sleep(PATIENCE).await;
             let Some(pool) = pool.upgrade() else { return };
-            if !pool.is_full() {
+            if pool.has_room(0) {
                 pool.is_relieved.store(false, Ordering::Relaxed);
                 return;
             }
@@ -250,10 +226,6 @@ impl Stream {
             sent: AtomicWaker::new(),
             reset,
         }
-    }
-
-    fn is_of(&self, user: &Arc<UserShare>) -> bool {
-        self.user.get().is_some_and(|own| Arc::ptr_eq(own, user))
     }
 
     /// Completes when all charged bytes have been sent. The stream stays open until then and can be reset. The bytes of
@@ -300,36 +272,6 @@ impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(number) = self.number.get() {
             self.pool.streams().by_number.remove(number);
-        }
-    }
-}
-
-/// A request that waits for memory, until it is dropped.
-pub(super) struct CountedWaiter<'a>(&'a UserShare);
-
-impl UserShare {
-    pub(super) fn wait(&self) -> Result<CountedWaiter<'_>, ApiError> {
-        let waiting = CountedWaiter(self);
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
-            return Err(ApiError::too_many_requests().bounded_by("answers"));
-        }
-        Ok(waiting)
-    }
-}
-
-impl Drop for CountedWaiter<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for UserShare {
-    fn drop(&mut self) {
-        let Some(pool) = self.pool.upgrade() else { return };
-        let mut users = pool.users.lock().unwrap_or_else(PoisonError::into_inner);
-        // A new entry may already exist under this name.
-        if users.get(&self.name).is_some_and(|share| share.strong_count() == 0) {
-            users.remove(&self.name);
         }
     }
 }

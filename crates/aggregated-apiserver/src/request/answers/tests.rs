@@ -5,7 +5,7 @@ use std::thread;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::pool::{SLOW, STALLED, STREAMING};
+use super::pool::{SLOW, STALLED, STREAMING, USER_SHARE};
 use super::*;
 
 fn user(number: usize) -> User {
@@ -16,7 +16,7 @@ fn user(number: usize) -> User {
 fn begin(answers: &Answers, user: &User) -> (Answer, CancellationToken) {
     let reset = CancellationToken::new();
     let answer = answers.begin(StreamReset::of_connection(reset.clone()));
-    answer.share(user);
+    answer.charged_to(user);
     (answer, reset)
 }
 
@@ -40,6 +40,42 @@ async fn a_user_without_free_streaming_slots_resets_no_response_of_others() {
         () = hers_gives_way => {}
     }
     assert!(!reset.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_response_behind_a_larger_one_of_its_user_resets_no_response_of_others() {
+    const SIZE: usize = 1_000;
+    let (eve, joe) = (user(0), user(1));
+    let answers = Answers::new(40 * SIZE);
+    let (honest, reset) = begin(&answers, &joe);
+    let _held = honest.charge_length(20 * SIZE, Purpose::Sending);
+    let (unread, reset_of_unread) = begin(&answers, &eve);
+    let _unread = unread.charge_length(5 * SIZE, Purpose::Sending);
+    let (large, small) = (begin(&answers, &eve).0, begin(&answers, &eve).0);
+    tokio::select! {
+        biased;
+        _ = large.room(&eve, 9 * SIZE) => unreachable!("it exceeds her part"),
+        _ = small.room(&eve, 2 * SIZE) => unreachable!("the larger one is before it"),
+        () = reset_of_unread.cancelled() => {}
+    }
+    assert!(!reset.is_cancelled());
+}
+
+#[tokio::test]
+async fn responses_of_masters_wait_for_no_memory_and_no_slot() {
+    let (answers, eve) = (Answers::new(1_000), user(0));
+    let master = User { groups: vec!["system:masters".to_owned()], ..user(1) };
+    let (held, waiting) = (begin(&answers, &eve).0, begin(&answers, &eve).0);
+    let _held = held.charge_length(1_000, Purpose::Sending);
+    let mut waiting = pin!(waiting.room(&eve, 1_000));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    for _ in 0..=STREAMING {
+        let (answer, _) = begin(&answers, &master);
+        let charge = futures::poll!(pin!(answer.room(&master, 1_000)));
+        assert!(matches!(charge, std::task::Poll::Ready(Ok(_))));
+        let slot = futures::poll!(pin!(answer.begin_streaming(&master)));
+        assert!(matches!(slot, std::task::Poll::Ready(Ok(None))));
+    }
 }
 
 async fn join_any<A, B>(answers: &[(A, B, CancellationToken)]) {
@@ -78,7 +114,7 @@ async fn freeing_memory_of_one_user_does_not_delay_freeing_memory_of_all() {
     while !unread.0.is_stalled(now(), STALLED) {
         tokio::task::yield_now().await;
     }
-    answers.0.make_room(Some(waiting.share(&eve)), Lack::Bytes);
+    answers.0.make_room(Some(waiting.charged_to(&eve)), Lack::Bytes);
     assert!(!reset.is_cancelled());
     answers.0.make_room(None, Lack::Bytes);
     assert!(reset.is_cancelled());
@@ -95,7 +131,7 @@ async fn unread_responses_are_closed_before_responses_being_encoded() {
     while !making.0.is_stalled(now(), STALLED) || !unread.0.is_stalled(now(), STALLED) {
         tokio::task::yield_now().await;
     }
-    answers.0.make_room(Some(making.share(&user(0))), Lack::Bytes);
+    answers.0.make_room(Some(making.charged_to(&user(0))), Lack::Bytes);
     answers.0.make_room(None, Lack::Bytes);
     assert!(reset_of_unread.is_cancelled() && !reset_of_making.is_cancelled());
     let later = now() + milliseconds(SLOW);
@@ -125,7 +161,7 @@ async fn response_memory_accounting_is_correct_under_concurrent_use() {
             let _runtime = runtime.enter();
             let begin = |number| {
                 let answer = answers.begin(StreamReset::default());
-                answer.share(&user(number));
+                answer.charged_to(&user(number));
                 let charge = answer.charge_length(1, Purpose::Sending);
                 (answer, charge)
             };
@@ -143,7 +179,7 @@ async fn response_memory_accounting_is_correct_under_concurrent_use() {
         all_done.recv_timeout(Duration::from_secs(120)).unwrap();
     }
     let pool = Arc::downgrade(&answers.0);
-    assert_eq!(answers.0.held.load(Ordering::Relaxed), 0);
+    assert_eq!(answers.0.memory.used(), 0);
     drop(answers);
     for look in looks {
         look.join().unwrap();
@@ -163,7 +199,7 @@ async fn unread_responses_beyond_the_limit_are_closed_without_new_requests() {
     let held: Vec<_> = resets.iter().map(|reset| answered(reset, 200)).collect();
     let length = |response: &Response<Body>| response.body().size_hint().exact();
     assert!(held.iter().all(|response| length(response) == Some(5_000)));
-    assert!(answers.0.is_full());
+    assert!(!answers.0.has_room(0));
     // While the limit is exceeded, an error is sent without a body.
     assert_eq!(length(&answered(&resets[0], 404)), Some(0));
     // A response that is not read is reset.
@@ -186,7 +222,7 @@ async fn concurrent_responses_of_one_user_stay_within_the_memory_limit() {
             for _ in 0..2_000 {
                 let answer = answers.begin(StreamReset::default());
                 let charge = answer.room(&eve, SIZE).await.unwrap();
-                let held = answer.share(&eve).held.load(Ordering::SeqCst);
+                let held = answers.0.memory.used();
                 assert!(held <= 10 * SIZE, "{held}");
                 tokio::task::yield_now().await;
                 drop(charge);
@@ -196,34 +232,29 @@ async fn concurrent_responses_of_one_user_stay_within_the_memory_limit() {
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    assert_eq!(answers.0.held.load(Ordering::SeqCst), 0);
+    assert_eq!(answers.0.memory.used(), 0);
 }
 
 #[tokio::test]
 async fn released_memory_wakes_only_waiting_responses_that_fit() {
     const SIZE: usize = 1_000;
     let answers = Answers::new(40 * SIZE);
-    let eve = user(0);
     let begin = || answers.begin(StreamReset::default());
-    let (first, second) = (begin(), begin());
-    let nearly_all = first.room(&eve, 8 * SIZE).await.unwrap();
-    let rest = second.room(&eve, 2 * SIZE).await.unwrap();
-    let waiting = [begin(), begin(), begin()];
-    let mut large = Box::pin(waiting[0].room(&eve, 9 * SIZE));
-    let mut small = Box::pin(waiting[1].room(&eve, 2 * SIZE));
-    let mut other = Box::pin(waiting[2].room(&eve, 2 * SIZE));
-    for waiting in [&mut large, &mut small, &mut other] {
-        assert!(futures::poll!(waiting).is_pending());
-    }
-    drop(rest);
+    let room = async |number, size| begin().room(&user(number), size * SIZE).await.unwrap();
+    let mut held = vec![room(0, 8).await, room(0, 2).await];
+    held.extend([room(1, 10).await, room(2, 10).await, room(3, 10).await]);
+    let [large, small, other] = [(4, 9), (5, 2), (6, 2)].map(|(number, size)| room(number, size));
+    let (mut large, mut small, mut other) = (Box::pin(large), Box::pin(small), Box::pin(other));
     assert!(futures::poll!(&mut large).is_pending());
-    let std::task::Poll::Ready(Ok(granted)) = futures::poll!(&mut small) else { unreachable!() };
+    assert!(futures::poll!(&mut small).is_pending());
+    assert!(futures::poll!(&mut other).is_pending());
+    drop(held.remove(1));
+    assert!(futures::poll!(&mut large).is_pending());
+    let std::task::Poll::Ready(granted) = futures::poll!(&mut small) else { unreachable!() };
     assert!(futures::poll!(&mut other).is_pending());
     // Memory that was granted to a response that does not wait any more is granted to the next one.
-    drop(nearly_all);
+    drop(held.remove(0));
     drop((large, other));
-    let late = begin();
-    let mut late = Box::pin(late.room(&eve, 8 * SIZE));
-    assert!(futures::poll!(&mut late).is_ready());
-    drop(granted);
+    assert!(futures::poll!(Box::pin(room(0, 8))).is_ready());
+    drop((granted, held));
 }

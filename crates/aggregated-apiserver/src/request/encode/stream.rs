@@ -23,8 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::conversion;
 use crate::error::ApiError;
 use crate::kind::Conversions;
-use crate::queue::QueuePlace;
-use crate::quota::Account;
+use crate::quota::{self, Account};
 use crate::request::answers::{Answer, Charge};
 use crate::storage::Versioned;
 use crate::user::User;
@@ -128,7 +127,7 @@ impl Reader {
 /// made when the previous one has been taken for sending and there is memory for the new one.
 fn produce(
     mut chunks: impl Chunks,
-    (reader, streaming): (Reader, Option<QueuePlace>),
+    (reader, streaming): (Reader, Option<quota::Permit>),
     closing: Option<CancellationToken>,
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + reader.within;
