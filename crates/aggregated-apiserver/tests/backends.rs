@@ -729,7 +729,7 @@ async fn random_histories_end_equal_for_watchers_lists_and_the_backend() {
 async fn history(seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let shelf = Shelf::new();
-    let server = if seed % 2 == 0 { polled(&shelf).await } else { watched(&shelf).await };
+    let server = if seed.is_multiple_of(2) { polled(&shelf).await } else { watched(&shelf).await };
     let api = books(&server);
     let list = api.list(&ListParams::default()).await.unwrap();
     let revision = list.metadata.resource_version.unwrap();

@@ -197,7 +197,7 @@ impl Runner {
         begun: u64,
     ) -> Result<(), String> {
         match self.store.take(key, item, begun) {
-            Ok(Taken::Taken | Taken::Unfit) => Ok(()),
+            Ok(Taken::Known | Taken::Unfit) => Ok(()),
             // The event may be older than a write. The object itself is not.
             Ok(Taken::Skipped) => {
                 self.store.note_unresolved(key);
@@ -262,7 +262,7 @@ impl Runner {
                 tokio::task::yield_now().await;
             }
             match self.store.take(&key, item, begun) {
-                Ok(Taken::Taken) => {}
+                Ok(Taken::Known) => {}
                 Ok(Taken::Unfit) => taken.unfit += 1,
                 // The next poll has the object.
                 Ok(Taken::Skipped) if is_polled => {}

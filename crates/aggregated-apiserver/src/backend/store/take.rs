@@ -25,7 +25,7 @@ static UNFIT: LogThrottle = LogThrottle::at_most(5);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backend) enum Taken {
     /// It is known now.
-    Taken,
+    Known,
     /// It may be older than a write, so it was ignored.
     Skipped,
     /// It does not belong to the kind. This was logged.
@@ -76,7 +76,7 @@ impl BackendStore {
             if let (Some(_), Some(metadata)) = (published, &self.metadata) {
                 metadata.note_without_object(key);
             }
-            return Ok(published.map_or(Taken::Skipped, |_| Taken::Taken));
+            return Ok(published.map_or(Taken::Skipped, |_| Taken::Known));
         };
         let record = self.metadata.as_ref().and_then(|metadata| metadata.get(key));
         let record_revision = record.as_ref().map(|record| record.revision);
@@ -86,7 +86,7 @@ impl BackendStore {
         if state.entries.get(key).is_some_and(is_known) {
             let known = state.index.get(&self.collection, key).ok().flatten();
             let is_newest = condition.is_met(&state, key, known);
-            return Ok(if is_newest { Taken::Taken } else { Taken::Skipped });
+            return Ok(if is_newest { Taken::Known } else { Taken::Skipped });
         }
         drop(state);
         if self.metadata.as_ref().is_some_and(|metadata| metadata.is_damaged(key)) {
@@ -100,7 +100,7 @@ impl BackendStore {
             Ok(object) => {
                 let entry = Entry { etag, hash: Some(hash), record: record_revision, kept };
                 let published = self.publish(key, (Some(Arc::new(object)), entry), condition)?;
-                Ok(published.map_or(Taken::Skipped, |_| Taken::Taken))
+                Ok(published.map_or(Taken::Skipped, |_| Taken::Known))
             }
             Err(why) => {
                 self.log_unfit(key, &why);

@@ -35,7 +35,7 @@ impl IndexId {
             assert!(
                 size_of::<F>() == 0,
                 "indexes, selectors and measures are functions, not values"
-            )
+            );
         };
         Self::of::<F>()
     }
