@@ -23,7 +23,7 @@ use controllers::Controllers;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+    let required = test_cluster::is_required();
     // Nothing is built to list the tests.
     let found = if arguments.list { Err("not wanted".to_owned()) } else { programs() };
     let (reason, programs) = match found {

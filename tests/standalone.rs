@@ -30,6 +30,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{Condition, await_condition};
 use kube::{Client, Config, ResourceExt};
 use serde_json::json;
+use test_cluster::{Programs, unless_missing};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_farm-operator");
 
@@ -296,14 +297,7 @@ struct Kubectl {
 impl Kubectl {
     /// Returns `None` if there is no kubectl and none is required.
     fn find() -> Option<Self> {
-        let programs = match test_cluster::Programs::find() {
-            Ok(programs) => programs,
-            Err(why) if std::env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
-                eprintln!("without kubectl: {why}");
-                return None;
-            }
-            Err(why) => panic!("{why}"),
-        };
+        let programs = unless_missing(Programs::find()).unwrap()?;
         let home = tempfile::tempdir().unwrap();
         let program = Program::start(&["--load", example().to_str().unwrap()]);
         Some(Self { path: programs.path("kubectl"), program, home })

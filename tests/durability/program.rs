@@ -1,6 +1,5 @@
 //! The program with its own directory and an unreachable cluster. Administrators do not need the cluster.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use test_cluster::{Authority, Certificate, Process};
+use test_cluster::{Authority, Certificate, Process, free_port};
 
 use crate::disk::Disk;
 use crate::recorder::{Recorder, Recording};
@@ -59,7 +58,7 @@ impl Place {
         let authority = Authority::new("ca", &path.join("ca.crt"))?;
         let serving = authority.server(path, "serving", &["localhost"])?;
         let admin = authority.client(path, "admin", "admin", Some("system:masters"))?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         Ok(Self { folder, authority, serving, admin, port, disk })
     }
 

@@ -1,6 +1,5 @@
 //! reflected: its responses contain the objects of the cluster.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -161,7 +160,7 @@ pub fn survives_a_restart() -> Result<()> {
             (folder.join("data"), folder.join("first"), folder.join("second"));
         write(&first, &[foo("a", "stays not"), foo("b", "old")])?;
         write(&second, &[foo("b", "new"), foo("c", "comes")])?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = test_cluster::free_port()?;
         // The server leaves its kubeconfig.
         let mut server = standalone(port, &data, &first)?;
         server.prints("export KUBECONFIG=").await?;

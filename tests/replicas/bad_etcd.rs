@@ -10,10 +10,10 @@ use http::Request;
 use kube::api::PostParams;
 use serde_json::json;
 
-use test_cluster::Process;
+use test_cluster::{Etcd, Process, free_port};
 
-use crate::place::{Place, Replica, free_port};
-use crate::{etcd, llama};
+use crate::llama;
+use crate::place::{Place, Replica};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -66,7 +66,11 @@ async fn without_an_etcd_discovery_and_health_answer() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_exits_if_etcd_is_replaced_by_another_cluster() -> Result<()> {
-    let (Some(mut first), Some(mut second)) = (etcd(1)?, etcd(1)?) else { return Ok(()) };
+    let (Some(mut first), Some(mut second)) =
+        (Etcd::start_unless_missing(1)?, Etcd::start_unless_missing(1)?)
+    else {
+        return Ok(());
+    };
     let place = Place::new(first.urls())?;
     let urls = [first.urls(), second.urls()].concat();
     let mut replica = place.start_on(free_port()?, &urls, &[]).await?;
@@ -132,7 +136,7 @@ fn unusable_etcd_flags_are_named_in_the_error() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_exits_if_etcd_contains_an_object_of_an_unknown_version() -> Result<()> {
-    let Some(etcd) = etcd(1)? else { return Ok(()) };
+    let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(()) };
     let place = Place::new(etcd.urls())?;
     let line = json!({"collection": "llamas.farm.example.com", "object": {
         "apiVersion": "farm.example.com/v9", "kind": "Llama",

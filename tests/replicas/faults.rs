@@ -13,15 +13,15 @@ use futures::{StreamExt, TryStreamExt};
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, WatchEvent, WatchParams};
 use kube::core::ObjectList;
 use kube::{Api, ResourceExt};
-use test_cluster::{Etcd, Past};
+use test_cluster::{Etcd, Past, free_port};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
 use crate::history::{Answer, Ask, Change, Listed, Record, Seen, check, merge};
 use crate::link::{Link, State};
-use crate::place::{Place, Replica, free_port};
-use crate::{etcd, llama};
+use crate::llama;
+use crate::place::{Place, Replica};
 
 const REPLICAS: usize = 3;
 /// The replica with the wrong clock.
@@ -357,7 +357,7 @@ async fn responses_of_replicas_are_linearizable_during_failures() -> Result<()> 
     let seed = std::env::var("SEED").map_or(Ok(fastrand::u64(..)), |seed| seed.parse())?;
     println!("SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let Some(mut etcd) = etcd(3)? else { return Ok(()) };
+    let Some(mut etcd) = Etcd::start_unless_missing(3)? else { return Ok(()) };
     let mut place = Place::new(etcd.urls())?;
     let mut replicas = Vec::new();
     let mut links = Links::new();

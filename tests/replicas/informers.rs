@@ -19,9 +19,9 @@ use test_cluster::{Etcd, Process, Programs};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::llama;
 use crate::place::{Place, Replica};
 use crate::switch::Switch;
-use crate::{etcd, llama};
 
 const REPLICAS: usize = 3;
 const WRITERS: usize = 4;
@@ -91,7 +91,7 @@ struct World {
 
 impl World {
     async fn start(flags: &[&str]) -> Result<Option<Self>> {
-        let Some(etcd) = etcd(1)? else { return Ok(None) };
+        let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(None) };
         let place = Place::new(etcd.urls())?;
         let mut replicas: Vec<Replica> = Vec::new();
         for _ in 0..REPLICAS {

@@ -1,6 +1,5 @@
 //! Replicas of the program with one etcd and an unreachable cluster. Administrators do not need the cluster.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use test_cluster::{Authority, Certificate, Process};
+use test_cluster::{Authority, Certificate, Process, free_port};
 
 use crate::clock::Clock;
 
@@ -147,11 +146,6 @@ impl Place {
         config.default_retry = false;
         Ok(Client::try_from(config)?)
     }
-}
-
-/// A port on which no program listens.
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 fn config(server: &str, cluster: &Value, user: &Value) -> Value {

@@ -16,9 +16,8 @@ use kube::api::{
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
+use test_cluster::Etcd;
 use tokio::time::sleep;
-
-use crate::etcd;
 
 /// The timeout for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -118,7 +117,7 @@ async fn is_served(server: &Server) -> Result<bool> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn standalone_servers_on_one_etcd_serve_the_same_definitions_and_objects() -> Result<()> {
-    let Some(etcd) = etcd(1)? else { return Ok(()) };
+    let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let urls = etcd.urls();
     // The etcd is empty, and both servers start at the same time.
@@ -205,7 +204,7 @@ async fn standalone_servers_on_one_etcd_serve_the_same_definitions_and_objects()
 /// happens and at whichever server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recreated_definition_has_none_of_its_earlier_objects() -> Result<()> {
-    let Some(etcd) = etcd(1)? else { return Ok(()) };
+    let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let urls = etcd.urls();
     let servers = [

@@ -7,9 +7,10 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
+use test_cluster::Etcd;
 
+use crate::llama;
 use crate::place::Place;
-use crate::{etcd, llama};
 
 /// Runs the program with this standard input.
 fn run(arguments: &[&str], input: &str) -> Result<Output> {
@@ -30,7 +31,7 @@ fn said(output: &Output) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_move_between_stores() -> Result<()> {
-    let Some(etcd) = etcd(1)? else { return Ok(()) };
+    let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(()) };
     let place = Place::new(etcd.urls())?;
     let replica = place.start(&[]).await?;
     for (name, weight) in [("a", 1.0), ("b", 2.0)] {

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -15,6 +14,7 @@ use rcgen::KeyPair;
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::ports::free_ports;
 use crate::{Authority, Certificate, Kubectl, Process, Programs};
 
 /// The largest time until a program is ready, also on a busy machine.
@@ -455,17 +455,6 @@ pub fn start_controller_manager(
         .args(["--leader-elect=false", "--secure-port=0"])
         .args(flags.iter().map(|(name, value)| format!("--{name}={value}")));
     Process::spawn(&command, &folder.join("kube-controller-manager.log"))
-}
-
-/// Returns different ports that no process uses at the moment.
-pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let listeners: Vec<TcpListener> =
-        (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
 }
 
 fn token_file(tokens: &[Token]) -> String {

@@ -16,12 +16,16 @@ mod certificates;
 mod control_plane;
 mod etcd;
 mod kubectl;
+mod ports;
 mod process;
 mod programs;
+mod requirement;
 
 pub use certificates::{Authority, Certificate};
 pub use control_plane::{ControlPlane, Token, start_controller_manager};
 pub use etcd::{Etcd, Past};
 pub use kubectl::{Kubectl, Printed};
+pub use ports::free_port;
 pub use process::{Process, example, lines};
 pub use programs::{Missing, Programs};
+pub use requirement::{is_required, unless_missing};
