@@ -334,9 +334,7 @@ fn rotated(urls: &[String], by: usize) -> Vec<String> {
 /// Shifts the clock of a replica to the past or to the future.
 fn set_clock_wrong(place: &mut Place, port: u16, is_slow: bool) -> Result<()> {
     let clock = Clock::build(place.path(), if is_slow { -HOUR } else { HOUR })?;
-    if let Some(clock) = clock {
-        place.set_clock(port, clock);
-    }
+    place.set_clock(port, clock);
     Ok(())
 }
 
