@@ -475,7 +475,9 @@ fn kubectl_is_at_home() {
     let run = |arguments: &str, input: Option<&str>| kubectl.run(arguments, input);
     let example = example().display().to_string();
     run(&format!("apply -f {example}"), None);
-    for line in run(&format!("apply -f {example}"), None).lines() {
+    let applied_again = run(&format!("apply -f {example}"), None);
+    assert!(applied_again.contains("pod/scarecrow unchanged"), "{applied_again}");
+    for line in applied_again.lines() {
         // kubectl sends a selector that is replaced as a whole each time, also to a real cluster.
         let is_replaced = line == "poddisruptionbudget.policy/feeder configured";
         assert!(line.ends_with(" unchanged") || is_replaced, "{line}");

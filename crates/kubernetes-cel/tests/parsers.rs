@@ -484,7 +484,9 @@ fn patterns_match_as_in_go() {
             return vec![("error", said.err().unwrap_or_default(), text(&answer["error"]))];
         };
         let mut said = Vec::new();
-        for (given, found) in question["texts"].as_array().unwrap().iter().zip(found) {
+        let texts = question["texts"].as_array().unwrap();
+        assert_eq!(texts.len(), found.len(), "{question}");
+        for (given, found) in texts.iter().zip(found) {
             let found = found.as_array().unwrap();
             let theirs: String = found.iter().map(|one| format!("{}|", text(one))).collect();
             let ours = |program| evaluate(program, &of(given)).unwrap_or_else(|why| why);
