@@ -3,22 +3,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-#[path = "../crates/aggregated-apiserver/tests/fake_cluster/mod.rs"]
-mod fake_cluster;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aggregated_apiserver::computed::{MetadataLookup, SourceType};
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup, User};
 use axum::body::{Body, BodyDataStream};
-use fake_cluster::FakeCluster;
 use farm_operator::FarmPod;
 use fastrand::Rng;
 use futures::{FutureExt, StreamExt};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use test_server::FakeCluster;
 
 /// The possible owners of Pods: apiVersion, kind, list path, and whether the kind is namespaced. The program knows the
 /// first two kinds, and the cluster does not serve the last one.

@@ -15,12 +15,12 @@ mod faults;
 mod history;
 #[path = "replicas/informers.rs"]
 mod informers;
+#[path = "replicas/installation.rs"]
+mod installation;
 #[path = "replicas/late.rs"]
 mod late;
 #[path = "replicas/link.rs"]
 mod link;
-#[path = "replicas/place.rs"]
-mod place;
 #[path = "replicas/standalone.rs"]
 mod standalone;
 #[allow(dead_code, reason = "other tests break connections, too")]

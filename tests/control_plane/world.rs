@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token, free_port, lines};
+use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token, free_port, kubeconfig, lines};
 
 use crate::harness::Shared;
 
@@ -72,18 +72,11 @@ impl World {
     /// A kubeconfig for direct requests that trusts only this CA, in base64.
     pub fn directly_by(&self, ca: &str, name: &str, user: &serde_json::Value) -> Result<PathBuf> {
         let file = self.control_plane.folder().join(format!("{name}-direct.kubeconfig"));
-        let kubeconfig = serde_json::json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "direct", "cluster": {
-                "server": format!("https://localhost:{}", self.port),
-                "certificate-authority-data": ca,
-            }}],
-            "users": [{"name": "direct", "user": user}],
-            "contexts": [{"name": "direct", "context": {"cluster": "direct", "user": "direct"}}],
-            "current-context": "direct",
+        let cluster = serde_json::json!({
+            "server": format!("https://localhost:{}", self.port),
+            "certificate-authority-data": ca,
         });
-        std::fs::write(&file, kubeconfig.to_string())?;
+        std::fs::write(&file, kubeconfig(&cluster, user).to_string())?;
         Ok(file)
     }
 

@@ -322,12 +322,8 @@ pub fn needs_a_cluster() -> Result<()> {
         ensure!(errors.contains("KUBECONFIG") && errors.contains("No such file"), "{errors}");
         // No program listens on a port that was free a moment ago.
         let port = test_cluster::free_port()?;
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}],
-        });
+        let cluster = json!({"server": format!("http://127.0.0.1:{port}")});
+        let config = test_cluster::kubeconfig(&cluster, &json!({}));
         std::fs::write(&kubeconfig, config.to_string())?;
         let (is_good, _, errors) = run("collector", &kubeconfig, &arguments).await?;
         ensure!(!is_good && errors.lines().count() == 1, "{errors}");

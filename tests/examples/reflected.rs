@@ -9,11 +9,12 @@ use kube::CustomResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use test_cluster::ControlPlane;
+use test_server::client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::foos::{Foo, FooSpec};
-use crate::world::{Cluster, Program, block_on, client, delete, eventually};
+use crate::world::{Cluster, Program, block_on, delete, eventually};
 
 const MANIFEST: &str = include_str!("../../examples/reflected/deployment.yaml");
 

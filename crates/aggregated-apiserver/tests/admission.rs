@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod in_process;
-
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
@@ -211,7 +209,7 @@ async fn ask(server: &InProcess, method: Method, path: &str, body: &Value) -> Re
     let request = request.header("user-agent", "test/1.0 (linux)");
     let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
     let request = request.body(body).unwrap();
-    let (head, body) = server.respond(in_process::admin(), request).await.into_parts();
+    let (head, body) = server.respond(test_server::admin(), request).await.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     Response::from_parts(head, serde_json::from_slice(&body).unwrap())
 }

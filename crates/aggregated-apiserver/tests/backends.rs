@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
-mod in_process;
 #[path = "backends/shelf.rs"]
 mod shelf;
 #[path = "backends/trees.rs"]
@@ -20,7 +19,6 @@ use fastrand::Rng;
 use futures::{StreamExt, TryStreamExt};
 use http::{Method, Request};
 use http_body_util::BodyExt;
-use in_process::admin;
 use kube::api::{
     DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
 };
@@ -28,6 +26,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Status};
 use kube::{Api, CustomResourceExt, ResourceExt};
 use kubernetes_storage::MemoryStore;
 use serde_json::{Value, json};
+use test_server::admin;
 
 use shelf::{Book, BookSpec, Fault, Shelf};
 
@@ -50,7 +49,7 @@ async fn watched(shelf: &Arc<Shelf>) -> InProcess {
 }
 
 async fn serving(kinds: Kinds) -> InProcess {
-    let server = in_process::server_of(kinds).await;
+    let server = test_server::server_of(kinds).await;
     server.wait_synced().await;
     server
 }
@@ -203,7 +202,7 @@ async fn metadata_that_the_backend_does_not_store_is_stored_by_the_server() {
     shelf.put("a", Some("Persuasion"));
     until(&api, |books| books["a"].spec.title == "Persuasion").await;
     let book = api.get("a").await.unwrap();
-    assert_eq!((book.labels()["x"].as_str(), managers(&book).len() > 0), ("y", true));
+    assert_eq!((book.labels()["x"].as_str(), !managers(&book).is_empty()), ("y", true));
     // The finalizer delays the deletion.
     api.delete("a", &DeleteParams::default()).await.unwrap();
     let book = api.get("a").await.unwrap();
@@ -498,7 +497,7 @@ fn shared_store() -> Arc<dyn Store> {
 
 async fn replica(kind: VirtualKind<Shelf>, store: &Arc<dyn Store>) -> InProcess {
     let kinds = Kinds::new().kind(kind.create().update().delete());
-    let server = in_process::server_with_store(kinds, Arc::clone(store)).await;
+    let server = test_server::server_with_store(kinds, Arc::clone(store)).await;
     server.wait_synced().await;
     server
 }

@@ -4,9 +4,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod fake_cluster;
-mod in_process;
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +11,6 @@ use std::time::Duration;
 use aggregated_apiserver::computed::{LookupOptions, SourceOptions};
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup};
 use axum::body::{Body, BodyDataStream};
-use fake_cluster::FakeCluster;
 use futures::StreamExt;
 use http::Request;
 use http_body_util::BodyExt;
@@ -26,6 +22,7 @@ use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
+use test_server::FakeCluster;
 use tokio::time::{Instant, timeout};
 
 const PODS: &str = "/api/v1/pods";
@@ -183,7 +180,7 @@ impl World {
         server.wait_synced().await;
         let path = "/apis/example.com/v1/joineds?watch=true";
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let response = server.respond(in_process::admin(), request).await;
+        let response = server.respond(test_server::admin(), request).await;
         let watch = response.into_body().into_data_stream();
         let mut world = Self { cluster, _server: server, watch, rest: Vec::new() };
         assert_eq!(world.events(count).await.len(), count);
@@ -364,7 +361,7 @@ async fn a_rollout_costs_as_much_as_there_are_pods() {
     let shown = async || {
         let path = "/apis/example.com/v1/covereds";
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let response = server.respond(in_process::admin(), request).await;
+        let response = server.respond(test_server::admin(), request).await;
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let list: Value = serde_json::from_slice(&body).unwrap();
         let items = list["items"].as_array().unwrap().clone();

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use aggregated_apiserver::serving::AdmissionPluginName;
 use aggregated_apiserver::strategy::View;
 use aggregated_apiserver::{ApiServer, InProcess, Kind, Kinds};
@@ -94,7 +92,7 @@ async fn respond_as(
 ) -> Response<Body> {
     let request = Request::builder().method(method).uri(path).header("accept", accept);
     let request = request.header("content-type", "application/json").body(body).unwrap();
-    server.respond(in_process::admin(), request).await
+    server.respond(test_server::admin(), request).await
 }
 
 async fn read(server: &InProcess, path: &str, accept: &str) -> (StatusCode, Value) {

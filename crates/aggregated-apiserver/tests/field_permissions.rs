@@ -3,9 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod fake_cluster;
-mod in_process;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -16,7 +13,6 @@ use aggregated_apiserver::{
 };
 use axum::body::Body;
 use base64::Engine;
-use fake_cluster::FakeCluster;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::{Request, StatusCode};
@@ -28,6 +24,7 @@ use kube::{Api, CustomResource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use test_server::FakeCluster;
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
 const SECRETS: &str = "/api/v1/secrets";
@@ -216,7 +213,7 @@ impl Stage {
 /// machine, which a test cannot advance.
 fn user(name: &str) -> User {
     if name == "admin" {
-        return in_process::admin();
+        return test_server::admin();
     }
     if name == "remembered" {
         return User { name: name.to_owned(), ..User::default() };

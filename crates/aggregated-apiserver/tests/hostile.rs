@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use std::time::Duration;
 
 use aggregated_apiserver::InProcess;
@@ -14,8 +12,8 @@ use axum::body::Body;
 use fastrand::Rng;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
 use serde_json::Value;
+use test_server::admin;
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -197,7 +195,7 @@ const BODIES: &[&str] = &[
 ];
 
 async fn server() -> InProcess {
-    let server = in_process::server(DEFINITION).await;
+    let server = test_server::server(DEFINITION).await;
     for name in ["a", "b"] {
         let path = "/apis/example.com/v1/namespaces/secret/foos";
         let body = format!(

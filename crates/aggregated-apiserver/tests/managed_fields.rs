@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use std::convert::Infallible;
 
 use aggregated_apiserver::serving::AdmissionPluginName;
@@ -11,9 +9,9 @@ use aggregated_apiserver::{ApiServer, InProcess, Kinds};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
 use kube::Client;
 use serde_json::{Value, json};
+use test_server::admin;
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1

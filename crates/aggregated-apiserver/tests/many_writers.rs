@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +11,8 @@ use aggregated_apiserver::InProcess;
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
 use serde_json::{Value, json};
+use test_server::admin;
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -44,7 +42,7 @@ struct Server(Arc<InProcess>);
 
 impl Server {
     async fn start() -> Self {
-        Self(Arc::new(in_process::server(DEFINITION).await))
+        Self(Arc::new(test_server::server(DEFINITION).await))
     }
 
     async fn send(

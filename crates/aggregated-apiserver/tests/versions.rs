@@ -6,7 +6,6 @@
 mod flock;
 #[path = "../../oracle/src/herd.rs"]
 mod herd;
-mod in_process;
 
 use aggregated_apiserver::serving::AdmissionPluginName;
 use aggregated_apiserver::versions::check_round_trips;
@@ -47,7 +46,7 @@ async fn send(
     let request = Request::builder().method(method).uri(path);
     let request = request.header("content-type", language).header("accept", accept);
     let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    server.respond(in_process::admin(), request.body(body).unwrap()).await
+    server.respond(test_server::admin(), request.body(body).unwrap()).await
 }
 
 async fn ask(server: &InProcess, method: &str, path: &str, body: Value) -> Answer {

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
-mod fake_cluster;
-mod in_process;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,16 +10,16 @@ use aggregated_apiserver::serving::AdmissionPluginName;
 use aggregated_apiserver::strategy::View;
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kind, Kinds, Stored, User, Visibility};
 use axum::body::Body;
-use fake_cluster::FakeCluster;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::CustomResource;
 use kube::api::PartialObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use test_server::FakeCluster;
+use test_server::admin;
 
 const NOTES: &str = "/apis/example.com/v1/namespaces/n/notes";
 const BOARDS: &str = "/apis/example.com/v1/namespaces/n/boards";

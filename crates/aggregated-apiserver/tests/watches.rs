@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,9 +12,9 @@ use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
 use kube::Client;
 use serde_json::Value;
+use test_server::admin;
 use tokio::time::timeout;
 
 const DEFINITION: &str = "

@@ -6,8 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
 mod chance;
-#[path = "../in_process/mod.rs"]
-mod in_process;
 
 use std::fmt::Write as _;
 
@@ -22,9 +20,9 @@ use chance::{Chance, Outcomes, TEXTS, assert_no_panic, seeds, watch_panics};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
+use test_server::admin;
 
 const DEFINITION: &str = include_str!("definition.yaml");
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
@@ -255,7 +253,7 @@ async fn answer(server: &InProcess, request: Request<Body>, said: &str) -> (Stat
 
 async fn server() -> (InProcess, String) {
     watch_panics();
-    let server = in_process::server(DEFINITION).await;
+    let server = test_server::server(DEFINITION).await;
     for name in ["a", "b"] {
         let mut object = foo();
         object["metadata"]["name"] = name.into();
