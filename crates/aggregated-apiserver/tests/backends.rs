@@ -14,11 +14,9 @@ use std::time::Duration;
 use aggregated_apiserver::backend::VirtualKind;
 use aggregated_apiserver::store::{Collection, Key, NamespaceLimit, RevisionSequencer, Store};
 use aggregated_apiserver::{InProcess, Kinds};
-use axum::body::Body;
 use fastrand::Rng;
 use futures::{StreamExt, TryStreamExt};
-use http::{Method, Request};
-use http_body_util::BodyExt;
+use http::Method;
 use kube::api::{
     DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
 };
@@ -26,7 +24,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Status};
 use kube::{Api, CustomResourceExt, ResourceExt};
 use kubernetes_storage::MemoryStore;
 use serde_json::{Value, json};
-use test_server::admin;
+use test_server::{admin, ask};
 
 use shelf::{Book, BookSpec, Fault, Shelf};
 
@@ -86,16 +84,6 @@ async fn until(api: &Api<Book>, is_expected: impl Fn(&BTreeMap<String, Book>) ->
         }
     };
     tokio::time::timeout(LONG, expected).await.expect("the books stay different");
-}
-
-async fn request(server: &InProcess, method: Method, path: &str, body: &str) -> (u16, Value) {
-    let request = Request::builder().method(method).uri(path);
-    let request = request.header("content-type", "application/json");
-    let response = server.respond(admin(), request.body(Body::from(body.to_owned())).unwrap());
-    let response = response.await;
-    let status = response.status().as_u16();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&body).unwrap())
 }
 
 /// The Status of a failed request.
@@ -387,17 +375,17 @@ async fn verbs_that_the_backend_does_not_have_are_not_in_discovery() {
     for (kind, verbs) in rows {
         let server = serving(Kinds::new().kind(kind)).await;
         let (_, discovery) =
-            request(&server, Method::GET, "/apis/library.example.com/v1", "").await;
+            ask(&server, Method::GET, "/apis/library.example.com/v1", &Value::Null).await;
         let served: Vec<_> = discovery["resources"][0]["verbs"].as_array().unwrap().to_vec();
         assert_eq!(served, verbs);
-        let body = serde_json::to_string(&book("b", "Emma")).unwrap();
+        let body = serde_json::to_value(book("b", "Emma")).unwrap();
         let one = format!("{BOOKS}/b");
         for (verb, method, path) in [
             ("create", Method::POST, BOOKS),
             ("update", Method::PUT, &one),
             ("delete", Method::DELETE, &one),
         ] {
-            let (code, _) = request(&server, method, path, &body).await;
+            let (code, _) = ask(&server, method, path, &body).await;
             assert_eq!(code != 405, verbs.contains(&verb), "{verb}: {code}");
         }
         shelf.put("b", None);

@@ -24,7 +24,7 @@ use kube::{Api, CustomResource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use test_server::FakeCluster;
+use test_server::{Events, FakeCluster};
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
 const SECRETS: &str = "/api/v1/secrets";
@@ -201,11 +201,11 @@ impl Stage {
         serde_json::from_str(&body).unwrap()
     }
 
-    async fn watch(&self, user: &str, path: &str, accept: &str) -> Watch {
+    async fn watch(&self, user: &str, path: &str, accept: &str) -> Events {
         let request = Request::get(path).header("accept", accept).body(Body::empty()).unwrap();
         let response = self.server.respond(self::user(user), request).await;
         assert_eq!(response.status(), StatusCode::OK, "{user} {path}");
-        Watch { body: response.into_body(), buffer: Vec::new() }
+        Events::of(response.into_body())
     }
 }
 
@@ -220,26 +220,6 @@ fn user(name: &str) -> User {
     }
     let groups = vec!["x".repeat(10_000)];
     User { name: name.to_owned(), groups, ..User::default() }
-}
-
-struct Watch {
-    body: Body,
-    buffer: Vec<u8>,
-}
-
-impl Watch {
-    /// Returns the next event; `None` at the end of the watch.
-    async fn next(&mut self) -> Option<Value> {
-        loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                return Some(serde_json::from_slice(&line).unwrap());
-            }
-            let frame = tokio::time::timeout(Duration::from_secs(600), self.body.frame());
-            let frame = frame.await.unwrap()?.unwrap();
-            self.buffer.extend_from_slice(&frame.into_data().unwrap());
-        }
-    }
 }
 
 const SIGHTS: &str = "/apis/example.com/v1/namespaces/n/sights";

@@ -3,11 +3,9 @@
 #![allow(clippy::unwrap_used)] // all of it is a test
 
 use aggregated_apiserver::InProcess;
-use axum::body::Body;
-use http::{Request, StatusCode};
-use http_body_util::BodyExt;
+use http::StatusCode;
 use serde_json::{Value, json};
-use test_server::admin;
+use test_server::ask;
 
 const DEFINITIONS: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -31,15 +29,6 @@ spec:
   versions:
   - {name: v2alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
 ";
-
-async fn ask(server: &InProcess, method: &str, path: &str, body: &Value) -> (StatusCode, Value) {
-    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    let request = Request::builder().method(method).uri(path).body(body).unwrap();
-    let response = server.respond(admin(), request).await;
-    let status = response.status();
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&bytes).unwrap())
-}
 
 async fn get(server: &InProcess, path: &str) -> Value {
     let (status, body) = ask(server, "GET", path, &Value::Null).await;

@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used)] // all of it is a test
 #![cfg(target_os = "linux")] // where the kernel says it
 
-use std::fs;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -17,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioExecutor;
 use test_cluster::Certificate;
-use test_server::ListeningServer;
+use test_server::{ListeningServer, process_memory};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -30,14 +29,6 @@ const SOON: Duration = Duration::from_secs(60);
 const LARGE: usize = 200_000;
 const CONNECTIONS: usize = 20;
 const STREAMS: usize = 250;
-
-/// A value of `/proc/self/status`, in MiB.
-fn status(name: &str) -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    let kibibytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kibibytes / 1024
-}
 
 fn foo(name: &str, length: usize) -> String {
     let text = "x".repeat(length);
@@ -94,13 +85,12 @@ async fn check(what: &str, make: impl Fn(usize) -> Request<Body>) {
     assert_eq!(created.status(), 201);
     drop(created);
     assert_eq!(honest(&mut joe).await, 200);
-    fs::write("/proc/self/clear_refs", "5").unwrap();
-    let before = status("VmRSS");
+    let before = process_memory::begin();
     let held = unread(&server, &jane, make).await;
     for _ in 0..20 {
         assert_eq!(honest(&mut joe).await, 200, "{what}");
     }
-    let grown = status("VmHWM").saturating_sub(before);
+    let grown = process_memory::most().saturating_sub(before);
     println!("{what}: {grown} MiB");
     assert!(grown < GROWTH, "{what}: {grown} MiB");
     drop(held);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use aggregated_apiserver::{InProcess, User};
 use anyhow::{Result, bail};
 use axum::body::Body;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
@@ -31,22 +31,50 @@ pub fn user(name: &str) -> User {
     User { name: name.to_owned(), ..User::default() }
 }
 
-/// Sends a request of an administrator; `Value::Null` is no body. Patches are merge patches. Returns the status and the
-/// JSON of the response.
+/// A request with a body of this media type; `Value::Null` is an empty body.
+pub fn request(
+    method: impl AsRef<str>,
+    path: &str,
+    content_type: &str,
+    body: &Value,
+) -> Request<Body> {
+    let request = Request::builder().method(method.as_ref()).uri(path);
+    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    request.header("content-type", content_type).body(body).unwrap()
+}
+
+/// Sends a request of a user. Returns the response with its JSON.
+pub async fn send(server: &InProcess, user: User, request: Request<Body>) -> Response<Value> {
+    let (head, body) = server.respond(user, request).await.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    Response::from_parts(head, serde_json::from_slice(&bytes).unwrap())
+}
+
+/// Sends a request of an administrator. Patches are merge patches. Returns the status and the JSON of the response.
 pub async fn ask(
     server: &InProcess,
-    method: &str,
+    method: impl AsRef<str>,
     path: &str,
     body: &Value,
 ) -> (StatusCode, Value) {
-    let content_type =
-        if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let request = Request::builder().method(method).uri(path).header("content-type", content_type);
-    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    let response = server.respond(admin(), request.body(body).unwrap()).await;
-    let status = response.status();
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&bytes).unwrap())
+    ask_as(server, admin(), method, path, body).await
+}
+
+/// Same as [`ask`], for a request of this user.
+pub async fn ask_as(
+    server: &InProcess,
+    user: User,
+    method: impl AsRef<str>,
+    path: &str,
+    body: &Value,
+) -> (StatusCode, Value) {
+    let content_type = match method.as_ref() {
+        "PATCH" => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let request = request(method, path, content_type, body);
+    let (head, body) = send(server, user, request).await.into_parts();
+    (head.status, body)
 }
 
 /// The events of a watch, from its response body.

@@ -9,7 +9,10 @@ mod listening;
 pub mod process_memory;
 mod servers;
 
-pub use clients::{Events, admin, ask, client, client_without_retries, user, wait_until_served};
+pub use clients::{
+    Events, admin, ask, ask_as, client, client_without_retries, request, send, user,
+    wait_until_served,
+};
 pub use fake_cluster::FakeCluster;
 pub use listening::{ListeningServer, UNKNOWN};
 pub use servers::{
