@@ -50,7 +50,7 @@ const COLUMNS: &str = "namespace, name, title, copies, version";
 pub struct Table(Arc<Mutex<Connection>>);
 
 impl Table {
-    /// Opens the database, and creates the table if there is none.
+    /// Opens the database, and creates the table if it does not exist.
     ///
     /// # Errors
     /// If the file is no database or cannot be written.

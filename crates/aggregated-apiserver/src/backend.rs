@@ -7,8 +7,11 @@
 //! - [`Poll`]: the library lists all objects at an interval, and finds the changes.
 //! - [`Watch`]: the backend sends its changes as a stream.
 //!
-//! Reads and watches are answered from the watch cache, so clients get consistent lists, resourceVersions and watches
+//! Reads and watches of these kinds are answered from the watch cache, so clients get consistent lists, resourceVersions and watches
 //! from every backend. A kind is read-only unless the backend also implements [`Create`], [`Update`] or [`Delete`].
+//!
+//! A [`DirectKind`] has no cache: every read calls the backend ([`Read`]). It cannot be watched or written. This fits
+//! values that change all the time, such as measurements, and objects that differ for each user.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -73,24 +76,27 @@
 //! # Rules
 //!
 //! - A write is visible to all readers before its response is sent.
-//! - A poll that began before a write does not undo the write.
+//! - A poll that began before a write does not undo the write, and neither does an event that is older than the write.
 //! - A [partial](Listing::partial) list deletes nothing.
 //! - Objects that do not belong to the kind are ignored, and logged: objects without a name, objects with a namespace
-//!   that does not fit the scope of the kind, and objects that do not match the schema.
+//!   that does not fit the scope of the kind, and objects with values of other types than the schema has. Other rules of
+//!   the schema are checked when clients write.
 //! - While a backend fails, the last known objects are served, responses have a `Warning` header, and `/readyz?verbose`
 //!   and the metrics report the error.
 //! - Dry runs do not reach the backend.
 //! - A call of the backend that panics, or that takes longer than [`VirtualKind::timeout`], fails one request, and the
-//!   server continues.
+//!   server continues. A call must not block its thread.
 //!
 //! # Metadata
 //!
 //! Most backends have no place for labels, annotations, finalizers, owner references and managed fields. The library
 //! stores them in the store of the server (`--store`), for as long as the object exists. If the backend stores the
-//! whole `metadata` of its objects, say so with [`VirtualKind::keeps_metadata`]. The metadata that a backend returns
-//! takes precedence over stored metadata, field by field.
+//! whole `metadata` of its objects, or some fields of it, say so with [`VirtualKind::keeps_metadata`] or
+//! [`VirtualKind::keeps_metadata_fields`]. The metadata that a backend returns takes precedence over stored metadata,
+//! field by field.
 
 mod calls;
+mod direct;
 mod erased;
 mod error;
 mod feed;
@@ -110,10 +116,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use crate::error::Reason;
+pub(crate) use direct::DirectBackend;
+pub use direct::DirectKind;
 pub(crate) use erased::{ErasedBackend, Writes};
 pub use error::BackendError;
 pub(crate) use feed::run;
-pub use item::{Change, Item, Listing, WriteContext};
+pub use item::{Change, Item, Listing, ReadContext, WriteContext};
 pub(crate) use metadata_store::MetadataStore;
 pub(crate) use store::{BackendStore, WrittenObject};
 pub use virtual_kind::VirtualKind;
@@ -153,6 +161,30 @@ pub trait Watch: Backend {
         namespace: Option<&str>,
         name: &str,
     ) -> impl Future<Output = Result<Option<Item<Self::Object>>, BackendError>> + Send;
+}
+
+/// A backend that is called for every read.
+pub trait Read: Backend {
+    /// Reads one object.
+    ///
+    /// # Errors
+    /// If the object cannot be read. The client receives the error.
+    fn get(
+        &self,
+        context: &ReadContext,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<Self::Object>, BackendError>> + Send;
+
+    /// Reads the objects of a namespace, or of all namespaces. The library applies label and field selectors.
+    ///
+    /// # Errors
+    /// If the objects cannot be read. The client receives the error.
+    fn list(
+        &self,
+        context: &ReadContext,
+        namespace: Option<&str>,
+    ) -> impl Future<Output = Result<Vec<Self::Object>, BackendError>> + Send;
 }
 
 /// A backend that creates objects.

@@ -286,7 +286,7 @@ fn rights(
     let is_written = |backend: &Backend| match backend {
         Backend::Stored { .. } => true,
         Backend::Virtual(backend) => backend.writes() != Writes::default(),
-        Backend::Computed { .. } | Backend::Reviewed(_) => false,
+        Backend::Direct(_) | Backend::Computed { .. } | Backend::Reviewed(_) => false,
     };
     if kinds.iter().any(|kind| is_written(&kind.backend)) {
         rules.push(json!({
@@ -372,7 +372,7 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
                     writable.push(kind.names.plural.as_str());
                 }
             }
-            Backend::Computed { .. } => readable.push(&kind.names.plural),
+            Backend::Direct(_) | Backend::Computed { .. } => readable.push(&kind.names.plural),
             // A review is a read: it is sent by a create, but not stored.
             Backend::Reviewed(_) => asked.push(kind.names.plural.as_str()),
         }
@@ -411,7 +411,10 @@ fn read(kinds: &Kinds) -> BTreeMap<Option<&'static str>, Vec<Value>> {
     let mut all: Vec<(SourceKind, bool)> = Vec::new();
     let computed = kinds.iter().filter_map(|registered| match &registered.backend {
         Backend::Computed { watched, .. } => Some(watched),
-        Backend::Stored { .. } | Backend::Virtual(_) | Backend::Reviewed(_) => None,
+        Backend::Stored { .. }
+        | Backend::Virtual(_)
+        | Backend::Direct(_)
+        | Backend::Reviewed(_) => None,
     });
     let is_same = |one: &SourceKind, other: &SourceKind| {
         let place = |kind: &SourceKind| kind.scope.namespace();

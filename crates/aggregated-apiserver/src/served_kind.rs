@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::BackendStore;
+use crate::backend::{BackendStore, DirectBackend};
 use crate::kind::{Kind, MOST_RIGHTS, MissingRights, ProtectedFields, ReviewHandler, Version};
+use crate::object::Object;
 use crate::storage::{self, Collection, MARK_BITS, Revision, Store, StoreError};
 use crate::watch_cache::WatchCache;
 
@@ -81,6 +82,8 @@ pub enum Backing {
     Stored(Arc<dyn Store>),
     /// A backend of the user. Reads are answered from the cache, and writes go to the backend.
     Virtual(VirtualBacking),
+    /// A backend of the user that is called for every read. The kind is read-only.
+    Direct(Arc<DirectBackend>),
     /// A computation. The kind is read-only; callers need permission to read its sources.
     Computed(Arc<ComputedFrom>),
     /// A handler of reviews. Objects are not stored and cannot be read.
@@ -175,7 +178,10 @@ impl ServedKind {
     pub fn computed_from(&self) -> Option<&ComputedFrom> {
         match &self.backing {
             Backing::Computed(from) => Some(from),
-            Backing::Stored(_) | Backing::Virtual(_) | Backing::Reviewed(_) => None,
+            Backing::Stored(_)
+            | Backing::Virtual(_)
+            | Backing::Direct(_)
+            | Backing::Reviewed(_) => None,
         }
     }
 
@@ -185,12 +191,18 @@ impl ServedKind {
             Backing::Stored(store) | Backing::Virtual(VirtualBacking { store, .. }) => {
                 Some((store, Collection::new(&self.kind.collection())))
             }
-            Backing::Computed(_) | Backing::Reviewed(_) => None,
+            Backing::Direct(_) | Backing::Computed(_) | Backing::Reviewed(_) => None,
         }
     }
 }
 
 impl ServedKind {
+    /// The same kind with a cache of these objects.
+    pub fn with_objects(&self, objects: Vec<Arc<Object>>) -> Self {
+        let cache = self.cache.with_objects(objects);
+        Self { cache: Arc::new(cache), ..self.clone() }
+    }
+
     /// Whether the objects are in the store of the server.
     pub fn is_stored(&self) -> bool {
         matches!(self.backing, Backing::Stored(_))
@@ -208,7 +220,10 @@ impl ServedKind {
         match &self.backing {
             Backing::Stored(store) => storage::await_newest(&**store).await,
             // The cache has the newest known objects.
-            Backing::Virtual(_) | Backing::Computed(_) | Backing::Reviewed(_) => Ok(()),
+            Backing::Virtual(_)
+            | Backing::Direct(_)
+            | Backing::Computed(_)
+            | Backing::Reviewed(_) => Ok(()),
         }
     }
 }

@@ -82,6 +82,7 @@ pub fn verbs(served: &ServedKind) -> &'static [Verb] {
             Verb::Watch,
         ],
         Backing::Virtual(ref backing) => of_backend(backing.backend.writes()),
+        Backing::Direct(_) => &[Verb::Get, Verb::List],
         Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
         Backing::Reviewed(_) => &[Verb::Create],
     }

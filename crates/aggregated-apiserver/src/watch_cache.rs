@@ -207,6 +207,18 @@ impl WatchCache {
         cache
     }
 
+    /// A cache of the same timeline with these objects alone. They have the current revision, and no history.
+    pub fn with_objects(&self, objects: Vec<Arc<Object>>) -> Self {
+        let cache = Self::new(Arc::clone(&self.sequencer), 0);
+        let revision = self.sequencer.current();
+        for object in objects {
+            let key = object.key().clone();
+            cache.apply(revision, &key, Some(object));
+        }
+        cache.mark_synced();
+        cache
+    }
+
     fn with_budget(
         sequencer: Arc<RevisionSequencer>,
         window: usize,

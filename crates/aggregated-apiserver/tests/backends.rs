@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::backend::VirtualKind;
+use aggregated_apiserver::backend::{DirectKind, VirtualKind};
 use aggregated_apiserver::store::{Collection, Key, NamespaceLimit, RevisionSequencer, Store};
-use aggregated_apiserver::{InProcess, Kinds};
+use aggregated_apiserver::{FieldError, InProcess, Kind, Kinds, User, Validation, Visibility};
 use fastrand::Rng;
 use futures::{StreamExt, TryStreamExt};
 use http::Method;
@@ -704,6 +704,86 @@ async fn a_backend_may_store_a_part_of_the_metadata() {
     tokio::time::timeout(LONG, seen).await.unwrap().unwrap();
     let farm = api.get("a").await.unwrap();
     assert_eq!((farm.uid(), farm.finalizers()), (created.uid(), &["example.com/f".to_owned()][..]));
+}
+
+#[tokio::test]
+async fn rules_and_visibility_apply_to_virtual_kinds() {
+    let shelf = Shelf::new();
+    shelf.put("public-a", Some("Emma"));
+    shelf.put("secret-b", Some("Emma"));
+    let books_kind = VirtualKind::polled(Book::crd(), Arc::clone(&shelf), INTERVAL).create();
+    let rules = Validation::new().prepare(|book: &mut Book, _| book.spec.copies = 7).validate(
+        |book: &Book, _, _| match book.spec.title.as_str() {
+            "Ulysses" => vec![FieldError::forbidden("spec.title", "it is too long")],
+            _ => Vec::new(),
+        },
+    );
+    let visible =
+        Visibility::by_object(|_: &User, book: &Book| book.name_any().starts_with("public"));
+    let kind = Kind::virtual_kind(books_kind).validation(rules).visibility(visible);
+    let server = test_server::server_of_kinds_for_all(Kinds::new().kind(kind)).await;
+    server.wait_synced().await;
+    let reader = User { name: "reader".to_owned(), ..User::default() };
+    let api: Api<Book> = Api::namespaced(server.client(reader), "n");
+    let refused = api.create(&PostParams::default(), &book("public-c", "Ulysses")).await;
+    assert_eq!(refusal(refused).code, 422);
+    let created = api.create(&PostParams::default(), &book("public-c", "Emma")).await.unwrap();
+    assert_eq!(created.spec.copies, 7);
+    let listed = api.list(&ListParams::default()).await.unwrap();
+    let names: Vec<_> = listed.items.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["public-a", "public-c"]);
+    assert_eq!(refusal(api.get("secret-b").await).code, 404);
+}
+
+#[tokio::test]
+async fn a_direct_kind_calls_its_backend_for_every_read() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let kind = DirectKind::new(Book::crd(), Arc::clone(&shelf)).timeout(Duration::from_secs(1));
+    let server = serving(Kinds::new().kind(kind)).await;
+    let api = books(&server);
+    assert_eq!(api.get("a").await.unwrap().spec.title, "Emma");
+    // No read shows an old state.
+    for number in 0..10 {
+        shelf.put("a", Some(&number.to_string()));
+        assert_eq!(api.get("a").await.unwrap().spec.title, number.to_string());
+        let listed = api.list(&ListParams::default()).await.unwrap();
+        assert_eq!(titles(&listed.items), shelf.titles());
+    }
+    shelf.put("b", Some("Emma"));
+    shelf.put("c", Some("Ulysses"));
+    let emma = ListParams::default().fields("spec.title=Emma");
+    let found = api.list(&emma).await.unwrap();
+    assert_eq!(found.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["b"]);
+    let named = api.list(&ListParams::default().fields("metadata.name=c")).await.unwrap();
+    assert_eq!(named.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["c"]);
+    // A list has one page, because no later request has the same state.
+    let page = api.list(&ListParams::default().limit(1)).await.unwrap();
+    assert_eq!((page.items.len(), page.metadata.continue_.unwrap_or_default()), (3, String::new()));
+    let all: Api<Book> = Api::all(server.client(admin()));
+    assert_eq!(all.list(&ListParams::default()).await.unwrap().items.len(), 3);
+    assert_eq!(refusal(api.get("d").await).code, 404);
+    // It cannot be watched or written, and discovery says so.
+    assert_eq!(refusal(api.watch(&WatchParams::default(), "0").await.map(drop)).code, 405);
+    let created = api.create(&PostParams::default(), &book("d", "Emma")).await;
+    assert_eq!(refusal(created).code, 405);
+    let (_, resources) =
+        ask(&server, Method::GET, "/apis/library.example.com/v1", &Value::Null).await;
+    assert_eq!(resources["resources"][0]["verbs"], json!(["get", "list"]));
+    // Failures are those of one request.
+    for (fault, code) in [
+        (Fault::Fail("password=hunter2".to_owned()), 500),
+        (Fault::Reject("the library is closed".to_owned()), 403),
+        (Fault::Panic, 500),
+        (Fault::Hang, 503),
+    ] {
+        shelf.fail_list(fault.clone());
+        let status = refusal(api.list(&ListParams::default()).await);
+        assert_eq!(status.code, code, "{fault:?}: {status:?}");
+        assert!(!status.message.contains("hunter2"), "{}", status.message);
+        assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 3);
+    }
+    assert!(shelf.calls().iter().all(|call| call.ends_with("as admin")), "{:?}", shelf.calls());
 }
 
 /// Clients and other programs write at random, while the backend fails at random and its events arrive late. In the end,

@@ -77,6 +77,11 @@ pub async fn server_of_all(definitions: &str) -> InProcess {
     configured(definitions).in_process(permissive_cluster()).await.unwrap()
 }
 
+/// A server of these kinds, for a cluster that allows everything to all users.
+pub async fn server_of_kinds_for_all(kinds: Kinds) -> InProcess {
+    api_server(kinds).in_process(permissive_cluster()).await.unwrap()
+}
+
 /// A client of a cluster that allows everything to all users.
 pub fn permissive_cluster() -> Client {
     let allows = tower::service_fn(|_: Request<kube::client::Body>| async {

@@ -150,12 +150,23 @@ impl ErasedBackend {
         &self,
         call: impl FnOnce() -> BoxFuture<'static, Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
-        let call = AssertUnwindSafe(async { call().await }).catch_unwind();
-        match timeout(self.timeout, call).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(BackendError::internal("the backend panicked")),
-            Err(_) => Err(BackendError::TimedOut(self.timeout)),
-        }
+        caught(self.timeout, call).await
+    }
+}
+
+/// Waits for a call of a backend, at most as long as this timeout.
+///
+/// # Errors
+/// The error of the call; an error for a call that panics or takes too long.
+pub(super) async fn caught<T>(
+    limit: Duration,
+    call: impl FnOnce() -> BoxFuture<'static, Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    let call = AssertUnwindSafe(async { call().await }).catch_unwind();
+    match timeout(limit, call).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(BackendError::internal("the backend panicked")),
+        Err(_) => Err(BackendError::TimedOut(limit)),
     }
 }
 
@@ -275,8 +286,13 @@ async fn to_change<T: Serialize + Send>(change: Change<T>) -> ReceivedChange {
 }
 
 fn to_item<T: Serialize>(Item { object, etag }: Item<T>) -> Result<Item<Tree>, BackendError> {
+    Ok(Item { object: to_tree(object)?, etag })
+}
+
+/// Encodes an object of a backend.
+pub(super) fn to_tree<T: Serialize>(object: T) -> Result<Tree, BackendError> {
     match serde_json::to_value(object) {
-        Ok(Value::Object(object)) => Ok(Item { object, etag }),
+        Ok(Value::Object(tree)) => Ok(tree),
         Ok(_) => Err(BackendError::internal("the backend has returned a value that is no object")),
         Err(error) => Err(BackendError::internal(format!("an object cannot be encoded: {error}"))),
     }

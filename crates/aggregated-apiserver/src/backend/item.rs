@@ -87,3 +87,13 @@ impl WriteContext {
         Self { user, field_manager, subresource, timeout: Duration::MAX }
     }
 }
+
+/// The request that a read of a direct kind belongs to.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReadContext {
+    /// The user of the request.
+    pub user: User,
+    /// The time after which the library stops to wait for the backend.
+    pub timeout: Duration,
+}

@@ -7,9 +7,13 @@ use uuid::Uuid;
 
 use crate::error::FieldError;
 use crate::kind::Kind;
+use crate::log_throttle::{LogThrottle, shown};
 use crate::object::names::check_path_segment;
 use crate::object::{Key, Object, Tree, metadata};
 use crate::schema::{self, Malformed};
+
+/// Throttles the log about objects that do not belong to their kind.
+static UNFIT: LogThrottle = LogThrottle::at_most(5);
 
 /// The largest object of a backend, in bytes of JSON; same as of stored objects.
 const OBJECT_LIMIT: usize = 3 << 19;
@@ -22,7 +26,7 @@ const IDENTITY: [&str; 3] = ["name", "namespace", "uid"];
 /// The metadata of an object that the backend omits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Omitted<'a> {
-    /// There is none.
+    /// No metadata is known.
     Nothing,
     /// The stored metadata. It is not used for another object that has the same name.
     Stored(&'a Tree),
@@ -65,6 +69,14 @@ fn check_values(kind: &Kind, tree: &Tree) -> Result<(), String> {
         Some(error) => Err(error.to_string()),
         None => Ok(()),
     }
+}
+
+/// Logs an object that does not belong to the kind.
+pub(super) fn log_unfit(kind: &Kind, key: &Key, why: &str) {
+    UNFIT.log(|suppressed| {
+        let (kind, object, error) = (kind.qualified(), shown(key), shown(why));
+        tracing::error!(suppressed, kind, object, error, "ignored object of the backend");
+    });
 }
 
 /// The key of an object of a backend.

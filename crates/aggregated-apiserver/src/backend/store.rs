@@ -57,7 +57,7 @@ struct Lists {
     begun: u64,
     /// The number of the list that has ended last, also if it has failed.
     ended: u64,
-    /// The number of the last complete list whose objects are known; 0 if there is none.
+    /// The number of the last complete list whose objects are known; 0 before the first one.
     complete: u64,
 }
 
@@ -73,7 +73,7 @@ struct State {
     unresolved: HashSet<Key>,
 }
 
-/// What the library knows about an object besides the object.
+/// Information about a known object.
 #[derive(Clone, Debug, Default)]
 struct Entry {
     etag: Option<String>,

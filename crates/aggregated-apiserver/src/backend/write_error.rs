@@ -26,7 +26,7 @@ impl From<StoreError> for WriteError {
 }
 
 impl WriteError {
-    /// The error for a client whose request the backend has not fulfilled. The messages that clients must not see are
+    /// The error for the client if a call of the backend has failed. The messages that clients must not see are
     /// logged.
     pub(super) fn of_backend(kind: &Kind, key: &Key, error: BackendError) -> Self {
         let (group, plural) = (&kind.group, &kind.names.plural);

@@ -15,7 +15,7 @@ use super::stored::Stored;
 use super::to_tree;
 use super::versions::Merged;
 use super::{FieldPermissions, LookupRights, PrinterColumns, Validation, Visibility};
-use crate::backend::{self, ErasedBackend, VirtualKind};
+use crate::backend::{self, DirectBackend, DirectKind, ErasedBackend, VirtualKind};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources};
 use crate::error::StartError;
 use crate::kind::{
@@ -83,9 +83,9 @@ impl Kind {
         let initial = K::initial().iter().map(to_tree).collect();
         let Merged { definition, cells, conversion, faults } = K::versions().merged();
         let kind = Self::new(definition, Backend::Stored { initial });
-        let mut kind = kind.presented(K::printer_columns(), K::visibility());
+        let kind = kind.printer_columns(K::printer_columns()).visibility(K::visibility());
+        let mut kind = kind.validation(K::validation());
         kind.cells.extend(cells.into_iter().map(Arc::new));
-        kind.rules = K::validation().erased().map(Arc::new);
         kind.conversion = conversion.map(Arc::new);
         kind.faults = faults;
         kind
@@ -101,16 +101,23 @@ impl Kind {
         Self::new(kind.definition, Backend::Virtual(Arc::new(kind.erased)))
     }
 
+    /// A kind whose [backend](crate::backend) is called for every read.
+    pub fn direct(kind: DirectKind) -> Self {
+        Self::new(kind.definition, Backend::Direct(Arc::new(kind.backend)))
+    }
+
     /// A computed kind.
     pub fn computed<K: Computed>() -> Self {
         let backend = computed_by::<K, (computed::Only<K>,)>(&K::field_permissions());
-        Self::new(K::crd(), backend).presented(K::printer_columns(), K::visibility())
+        let kind = Self::new(K::crd(), backend).printer_columns(K::printer_columns());
+        kind.visibility(K::visibility())
     }
 
     /// A kind that is computed from several types.
     pub fn computed_from_variants<K: ComputedFromVariants>() -> Self {
         let backend = computed_by::<K, K::Variants>(&K::field_permissions());
-        Self::new(K::crd(), backend).presented(K::printer_columns(), K::visibility())
+        let kind = Self::new(K::crd(), backend).printer_columns(K::printer_columns());
+        kind.visibility(K::visibility())
     }
 
     /// A built-in kind of Kubernetes whose objects this server stores. Its group need not be a domain; the group of
@@ -153,6 +160,33 @@ impl Kind {
         kind.types = Some(Arc::clone(types));
         kind.strategy = Strategy::built_in();
         kind
+    }
+
+    /// Sets the validation rules that are written in Rust.
+    pub fn validation<K>(mut self, rules: Validation<K>) -> Self
+    where
+        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
+    {
+        self.rules = rules.erased().map(Arc::new);
+        self
+    }
+
+    /// Adds the table cells that are computed in Rust.
+    pub fn printer_columns<K>(mut self, columns: PrinterColumns<K>) -> Self
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
+    {
+        self.cells.extend(columns.erased().map(Arc::new));
+        self
+    }
+
+    /// Sets the filter of the objects that are visible to each reader.
+    pub fn visibility<K>(mut self, visibility: Visibility<K>) -> Self
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
+    {
+        self.visibility = visibility.erased().map(Arc::new);
+        self
     }
 
     /// Sets the rules for naming, writing and deleting objects of the kind.
@@ -198,16 +232,6 @@ impl Kind {
         matches!(self.backend, Backend::Stored { .. }).then(name)
     }
 
-    /// Sets the table cells that are computed by code, and the filter of visible objects.
-    fn presented<K>(mut self, columns: PrinterColumns<K>, visibility: Visibility<K>) -> Self
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
-    {
-        self.cells.extend(columns.erased().map(Arc::new));
-        self.visibility = visibility.erased().map(Arc::new);
-        self
-    }
-
     fn new(definition: CustomResourceDefinition, backend: Backend) -> Self {
         Self {
             definition,
@@ -231,6 +255,12 @@ impl<B: backend::Backend> From<VirtualKind<B>> for Kind {
     }
 }
 
+impl From<DirectKind> for Kind {
+    fn from(kind: DirectKind) -> Self {
+        Self::direct(kind)
+    }
+}
+
 /// Runs the computation of a kind and updates its watch cache until the server stops.
 pub type RunComputed =
     Box<dyn Fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -239,6 +269,8 @@ pub type RunComputed =
 pub enum Backend {
     /// The code of the user reads and writes the objects.
     Virtual(Arc<ErasedBackend>),
+    /// The code of the user is called for every read.
+    Direct(Arc<DirectBackend>),
     /// The server stores the objects. The initial objects exist from the start.
     Stored {
         /// The initial objects, or the reasons why they cannot be created.

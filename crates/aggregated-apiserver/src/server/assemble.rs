@@ -120,9 +120,10 @@ impl Assembled {
                 None => {
                     let sequencer = match &registered.backend {
                         Backend::Stored { .. } => store.sequencer(),
-                        Backend::Virtual(_) | Backend::Computed { .. } | Backend::Reviewed(_) => {
-                            Arc::clone(&of_process)
-                        }
+                        Backend::Virtual(_)
+                        | Backend::Direct(_)
+                        | Backend::Computed { .. }
+                        | Backend::Reviewed(_) => Arc::clone(&of_process),
                     };
                     WatchCache::sharing(sequencer, bounds.window, &windows)
                 }
@@ -143,6 +144,10 @@ impl Assembled {
                 Backend::Computed { sources: of, rights, run, .. } => {
                     runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
                     Backing::Computed(Arc::new(computed_from(&kind, of, rights)?))
+                }
+                Backend::Direct(backend) => {
+                    cache.mark_synced();
+                    Backing::Direct(Arc::clone(backend))
                 }
                 Backend::Reviewed(review) => {
                     cache.mark_synced();

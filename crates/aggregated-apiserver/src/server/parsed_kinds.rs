@@ -97,7 +97,7 @@ fn check_backend(
     is_partial_allowed: bool,
 ) -> Result<(), StartError> {
     match &registered.backend {
-        Backend::Stored { .. } | Backend::Virtual(_) => {
+        Backend::Stored { .. } | Backend::Virtual(_) | Backend::Direct(_) => {
             check_stored(kind, &registered.definition, is_partial_allowed)
         }
         Backend::Computed { sources, rights, .. } => {

@@ -50,7 +50,7 @@ pub fn subresources(served: &ServedKind, version: &Version) -> Vec<Subresource> 
     let changes = match &served.backing {
         Backing::Stored(_) => CHANGE,
         Backing::Virtual(backing) if backing.backend.writes().update => CHANGE,
-        Backing::Virtual(_) => &[Verb::Get],
+        Backing::Virtual(_) | Backing::Direct(_) => &[Verb::Get],
         Backing::Computed(_) | Backing::Reviewed(_) => return all,
     };
     let kind = &served.kind;

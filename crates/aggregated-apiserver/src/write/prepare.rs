@@ -23,8 +23,7 @@ pub(super) struct NameOrigin {
 /// Sets the fields that the system and the strategy set.
 ///
 /// # Errors
-/// What kube-apiserver answers: no version to start from (422), another one than is
-/// there (409).
+/// Same as kube-apiserver: 422 without a resourceVersion, 409 if the live object has another one.
 pub(super) fn prepare(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -36,8 +35,8 @@ pub(super) fn prepare(
     Ok(NameOrigin { is_generated: false, has_prefix: false })
 }
 
-/// Sets the defaults of a built-in kind before admission. Custom kinds have got theirs when the request was decoded. Returns
-/// the values that the client has sent for the fields that the system fills in.
+/// Sets the defaults of a built-in kind before admission. For custom kinds, the decoder has set them. Returns the values
+/// that the client has sent for the fields that the system fills in.
 pub(super) fn set_defaults(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -67,7 +66,7 @@ pub(super) fn fill_in(
     }
 }
 
-/// Lets the strategy fill in an object that takes the place of another one.
+/// Lets the strategy fill in an object that replaces another one.
 fn run_changing(
     rules: &ErasedValidation,
     attributes: &Attributes<'_>,
@@ -75,7 +74,7 @@ fn run_changing(
     tree: &mut Tree,
 ) {
     let given = (attributes.part == Part::Finalizers).then(|| tree.clone());
-    // By this they know that the object is not a new one.
+    // The rules recognize a changed object by its resourceVersion.
     set_revision(tree, &live.revision);
     run(rules, attributes.kind(), attributes.version, tree, &context.changing(&live.tree));
     metadata::edit(tree, |metadata| drop(metadata.remove("resourceVersion")));
@@ -127,13 +126,13 @@ fn run(
     tree: &mut Tree,
     context: &RuleContext<'_>,
 ) {
-    // What does not fit its type is told when the object is validated.
+    // Validation reports values that do not fit their type.
     let _ = rules.prepare(tree, context);
     kind.coerce_again(version, tree);
 }
 
-/// Refuses a change of another version of the object than is there. Where the strategy
-/// allows it, a missing resourceVersion means an unconditional update.
+/// Rejects a change of an outdated object. If the strategy allows it, a missing resourceVersion means an unconditional
+/// update.
 fn check_revision(kind: &Kind, draft: &Draft, live: &Live) -> Result<(), ApiError> {
     let given = draft.revision.as_str();
     if kind.strategy.allows_unconditional_update && ["", "0"].contains(&given) {
@@ -166,8 +165,8 @@ fn check_revision(kind: &Kind, draft: &Draft, live: &Live) -> Result<(), ApiErro
     }
 }
 
-/// The generation counts changes of all fields but a status that is written apart, and but metadata.
-/// Of metadata it counts changes of the fields that are marked.
+/// Increments the generation if a field has changed. Changes of the metadata are only counted for the `marked` fields, and
+/// changes of a status with a subresource are not counted.
 fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree, marked: &[(&str, bool)]) {
     let is_counted =
         |name: &str| name != "metadata" && !(name == "status" && version.subresources.status);
@@ -183,7 +182,7 @@ fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree, marked: &[(&s
     }
 }
 
-/// Counts one more change, where they are counted.
+/// Increments the generation, if the object has one.
 pub(super) fn add_generation(tree: &mut Tree) {
     metadata::edit(tree, |metadata| {
         if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {

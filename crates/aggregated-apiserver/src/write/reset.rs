@@ -87,7 +87,7 @@ fn reset_to_status(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) 
         take_metadata(&mut draft.tree, &given, strategy.metadata_reset_by_status);
     }
     if !draft.is_kind {
-        // What says that it is something else was not pruned.
+        // Objects that state another kind were not pruned.
         let _ = schema::normalize(version.schema.root(), &mut draft.tree, Malformed::Dropped);
     }
 }
@@ -98,8 +98,7 @@ fn reset_to_finalizers(live: &Live, draft: &mut Draft) {
     take_finalizers(&mut draft.tree, &given);
 }
 
-/// What only the system sets stays as it is; what was left out of the rest
-/// that cannot change is filled in.
+/// Restores the fields that only the system sets, and fills in the immutable fields that the update omits.
 fn restore_system_fields(tree: &mut Tree, old: &Tree) {
     let old = metadata::of(old);
     metadata::edit(tree, |metadata| {
@@ -134,7 +133,7 @@ pub(super) fn take_finalizers(tree: &mut Tree, other: &Tree) {
     }
 }
 
-/// Puts the status of another state of an object in the place of its own.
+/// Replaces the status by that of another state of the object.
 fn take_status(tree: &mut Tree, other: &Tree) {
     tree.remove("status");
     if let Some(status) = other.get("status") {
@@ -142,7 +141,8 @@ fn take_status(tree: &mut Tree, other: &Tree) {
     }
 }
 
-/// Puts what is said about an object in the place of what was said.
+/// Replaces labels, annotations, finalizers and owner references by those of another state of the object, except the
+/// `kept` ones.
 fn take_metadata(tree: &mut Tree, other: &Tree, kept: &[&str]) {
     let other = metadata::of(other);
     metadata::edit(tree, |metadata| {

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use aggregated_apiserver::backend::{
-    Backend, BackendError, Change, Create, Delete, Item, Listing, Poll, Reason, Update, Watch,
-    WriteContext,
+    Backend, BackendError, Change, Create, Delete, Item, Listing, Poll, Read, ReadContext, Reason,
+    Update, Watch, WriteContext,
 };
 use futures::Stream;
 use kube::{CustomResource, ResourceExt};
@@ -48,7 +48,7 @@ pub struct Row {
     pub uid: Option<String>,
 }
 
-/// What the backend does in the next call.
+/// A failure of the backend in its next call.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// It fails with a message that clients must not see.
@@ -161,7 +161,7 @@ impl Shelf {
         state.held = are_held.then(Vec::new);
     }
 
-    /// Ends all faults.
+    /// Ends all failures.
     pub fn heal(&self) {
         self.hold_changes(false);
         let mut state = self.state.lock().unwrap();
@@ -249,7 +249,7 @@ impl Shelf {
         Ok(changed.map(|row| item(&key, &row)))
     }
 
-    /// Takes the fault of this write. Some faults come before the write, and some after it.
+    /// Takes the failure of this write. Some failures happen before the write, and some after it.
     async fn before_write(&self) -> Result<Option<Fault>, BackendError> {
         let fault = self.state.lock().unwrap().faults_of_writes.pop();
         match fault {
@@ -302,6 +302,37 @@ impl Watch for Shelf {
         let key = (namespace.unwrap_or_default().to_owned(), name.to_owned());
         let state = self.state.lock().unwrap();
         Ok(state.rows.get(&key).map(|row| item(&key, row)))
+    }
+}
+
+impl Read for Shelf {
+    async fn get(
+        &self,
+        context: &ReadContext,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Book>, BackendError> {
+        self.note_read("get", context);
+        Ok(Watch::get(self, namespace, name).await?.map(|item| item.object))
+    }
+
+    async fn list(
+        &self,
+        context: &ReadContext,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Book>, BackendError> {
+        self.note_read("list", context);
+        let listing = Poll::list(self).await?;
+        let books = listing.items.into_iter().map(|item| item.object);
+        Ok(books
+            .filter(|book| namespace.is_none_or(|one| book.namespace().as_deref() == Some(one)))
+            .collect())
+    }
+}
+
+impl Shelf {
+    fn note_read(&self, verb: &str, context: &ReadContext) {
+        self.state.lock().unwrap().calls.push(format!("{verb} as {}", context.user.name));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::storage::{Commit, Precondition, Revision, StoreError, Versioned};
 /// The condition under which a change is published.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Condition {
-    /// There is none. The caller holds the lock of the key.
+    /// No condition, because the caller holds the lock of the key.
     Locked,
     /// The key is not being written, and was not written since this time.
     NotWrittenSince(u64),

@@ -18,8 +18,8 @@ use crate::log_throttle::{LogThrottle, shown};
 use crate::object::{Key, Tree};
 use crate::storage::StoreError;
 
-/// Throttles the log about objects that do not belong to their kind.
-static UNFIT: LogThrottle = LogThrottle::at_most(5);
+/// Throttles the log about metadata that cannot be stored.
+static UNSTORED: LogThrottle = LogThrottle::at_most(5);
 
 /// The outcome for one object of the feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,15 +129,12 @@ impl BackendStore {
 
     /// Logs an object that does not belong to the kind.
     pub(in crate::backend) fn log_unfit(&self, key: &Key, why: &str) {
-        UNFIT.log(|suppressed| {
-            let (kind, object, error) = (self.kind.qualified(), shown(key), shown(why));
-            tracing::error!(suppressed, kind, object, error, "ignored object of the backend");
-        });
+        objects::log_unfit(&self.kind, key, why);
     }
 
     /// Logs that the metadata of an object cannot be stored.
     pub(super) fn log_metadata(&self, key: &Key, error: &StoreError) {
-        UNFIT.log(|suppressed| {
+        UNSTORED.log(|suppressed| {
             let (kind, object) = (self.kind.qualified(), shown(key));
             tracing::error!(suppressed, kind, object, %error, "cannot store the metadata of an object");
         });
@@ -211,7 +208,7 @@ impl BackendStore {
         let mut tree = known.object.to_tree();
         let own = crate::object::metadata::of(&tree).clone();
         let mut merged = metadata_of(&record.object);
-        // What the backend stores takes precedence.
+        // The metadata of the backend takes precedence.
         let identity = ["name", "namespace"].map(str::to_owned);
         for field in entry.kept.iter().chain(&identity) {
             merged.remove(field);

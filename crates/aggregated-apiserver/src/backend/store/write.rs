@@ -49,7 +49,7 @@ impl<E: Into<WriteError>> From<E> for Failed {
 #[derive(Default)]
 struct RecordChange {
     before: Option<Versioned>,
-    /// The revision of the stored record; `None` if there is none.
+    /// The revision of the stored record; `None` if no record is stored.
     now: Option<Revision>,
 }
 
@@ -297,7 +297,7 @@ impl BackendStore {
         }
     }
 
-    /// The error for a client whose write the backend has not accepted. `etag` is the one that the backend has received.
+    /// The error for the client if the backend has not accepted the write. `etag` is the one that the backend has received.
     async fn failure(
         &self,
         commit: &Commit,
