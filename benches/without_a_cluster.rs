@@ -1,18 +1,16 @@
 //! Measures a server without a cluster and a real control plane: the time to the first response, and the memory. `cargo
 //! bench --bench without_a_cluster`
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use kube::Client;
 use kube::api::{ListParams, ObjectMeta, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use standalone_apiserver::TestServer;
-use test_cluster::{ControlPlane, Programs};
+use test_cluster::{ControlPlane, Programs, Standalone};
+use test_server::client;
 
 const ROUNDS: usize = 50;
 const AT_ONCE: usize = 200;
@@ -37,37 +35,6 @@ fn print(what: &str, mut times: Vec<Duration>) {
     times.sort();
     let at = |part: usize| times[(times.len() - 1) * part / 4].as_secs_f64() * 1e3;
     println!("| {what} | ms | {:.1} ({:.1}–{:.1}) |", at(2), at(1), at(3));
-}
-
-/// A child process and its temporary directory. Dropping it kills the process and removes the directory.
-struct Ended(Child, #[allow(dead_code)] tempfile::TempDir);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts the program, and waits until it is ready.
-fn start() -> Result<(Ended, String)> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
-    command.args(["--standalone", "--secure-port", "0"]);
-    let folder = tempfile::tempdir()?;
-    command.env("TMPDIR", folder.path());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let mut ended = Ended(child, folder);
-    let output = ended.0.stdout.take().context("standard output")?;
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
-    let file = line.trim().strip_prefix("export KUBECONFIG=").context("a kubeconfig")?.to_owned();
-    Ok((ended, file))
-}
-
-async fn client_of(file: &str) -> Result<Client> {
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &options).await?;
-    Ok(Client::try_from(config)?)
 }
 
 #[tokio::main]
@@ -97,10 +64,10 @@ async fn main() -> Result<()> {
     let (mut ready, mut tested, mut memory) = (Vec::new(), Vec::new(), 0);
     for _ in 0..ROUNDS / 5 {
         let begun = Instant::now();
-        let (program, file) = start()?;
+        let program = Standalone::start(env!("CARGO_BIN_EXE_farm-operator"), &[])?;
         ready.push(begun.elapsed());
-        memory = resident(program.0.id())?;
-        small_test(client_of(&file).await?).await?;
+        memory = resident(program.process.id())?;
+        small_test(client(&program.kubeconfig).await?).await?;
         tested.push(begun.elapsed());
     }
     print("--standalone: until it is ready", ready);
@@ -111,7 +78,7 @@ async fn main() -> Result<()> {
         for _ in 0..3 {
             let begun = Instant::now();
             let plane = ControlPlane::start(&programs, &[])?;
-            small_test(client_of(&plane.kubeconfig().display().to_string()).await?).await?;
+            small_test(client(&plane.kubeconfig()).await?).await?;
             times.push(begun.elapsed());
         }
         print("etcd, kube-apiserver and kube-controller-manager: the same", times);

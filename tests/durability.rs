@@ -15,14 +15,14 @@ mod encryption;
 mod full_disk;
 #[path = "durability/history.rs"]
 mod history;
+#[path = "durability/installation.rs"]
+mod installation;
 #[path = "durability/large_history.rs"]
 mod large_history;
 #[path = "durability/older_copy.rs"]
 mod older_copy;
 #[path = "durability/power.rs"]
 mod power;
-#[path = "durability/program.rs"]
-mod program;
 #[path = "durability/recorder.rs"]
 mod recorder;
 #[path = "durability/versions.rs"]
@@ -35,11 +35,11 @@ use anyhow::{Context, Result, bail, ensure};
 use farm_operator::v1alpha::{Llama, LlamaSpec};
 use futures::{StreamExt, TryStreamExt};
 use history::{History, State};
+use installation::Installation;
 use kube::api::{
     DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
 };
 use kube::{Api, ResourceExt};
-use program::Place;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -134,8 +134,8 @@ async fn settle(llamas: &Api<Llama>, history: &Shared, round: usize) -> Result<(
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_any_moment() -> Result<()> {
     let kills = std::env::var("KILLS").map_or(Ok(20), |kills| kills.parse())?;
-    let (place, history) = (Place::new()?, Shared::default());
-    let mut program = place.start().await?;
+    let (installation, history) = (Installation::new()?, Shared::default());
+    let mut program = installation.start().await?;
     let listed = program.llamas.list(&ListParams::default()).await?;
     let revision = listed.metadata.resource_version.context("no version")?.parse()?;
     history.lock().begin(&listed.items, revision)?;
@@ -153,7 +153,7 @@ async fn killed_at_any_moment() -> Result<()> {
         while let Some(done) = timeout(PATIENCE, tasks.join_next()).await? {
             done??;
         }
-        program = place.start().await?;
+        program = installation.start().await?;
         settle(&program.llamas, &history, round).await.with_context(|| format!("round {round}"))?;
     }
     let acknowledged = history.lock().acknowledged();
@@ -163,16 +163,16 @@ async fn killed_at_any_moment() -> Result<()> {
     program.llamas.delete("dolly", &DeleteParams::default()).await?;
     program.process.terminate()?;
     ensure!(timeout(PATIENCE, async { program.process.wait() }).await??.success());
-    let program = place.start().await?;
+    let program = installation.start().await?;
     ensure!(program.llamas.get_opt("dolly").await?.is_none(), "what was deleted is back");
     settle(&program.llamas, &history, kills).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_with_the_same_data_directory_exits_with_an_error() -> Result<()> {
-    let place = Place::new()?;
-    let _program = place.start().await?;
-    let second = place.command()?.output()?;
+    let installation = Installation::new()?;
+    let _program = installation.start().await?;
+    let second = installation.command().output()?;
     let said = String::from_utf8_lossy(&second.stderr);
     ensure!(second.status.code() == Some(1), "{:?} {said}", second.status);
     ensure!(said.contains("is in use by another process"), "{said}");

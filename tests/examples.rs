@@ -135,7 +135,7 @@ fn on_a_control_plane(
     } else {
         Err("not wanted".to_owned())
     };
-    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+    let required = test_cluster::is_required();
     let trial = |(name, run): (String, OnControlPlane)| match programs.clone() {
         Ok(programs) => {
             let shared = Arc::clone(shared);

@@ -3,22 +3,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-#[path = "../crates/aggregated-apiserver/tests/fake_cluster/mod.rs"]
-mod fake_cluster;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aggregated_apiserver::computed::{MetadataLookup, SourceType};
-use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup, User};
-use axum::body::{Body, BodyDataStream};
-use fake_cluster::FakeCluster;
+use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup};
+use axum::body::Body;
 use farm_operator::FarmPod;
 use fastrand::Rng;
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use test_server::{Events, FakeCluster, admin};
 
 /// The possible owners of Pods: apiVersion, kind, list path, and whether the kind is namespaced. The program knows the
 /// first two kinds, and the cluster does not serve the last one.
@@ -65,17 +62,11 @@ struct World {
     objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
     serving: [Serving; KINDS.len()],
     version: usize,
-    watch: BodyDataStream,
-    rest: Vec<u8>,
+    watch: Events,
     /// The revision of the watch.
     revision: String,
     /// The farm pods that the client of the watch has received.
     seen: BTreeMap<String, Value>,
-}
-
-fn admin() -> User {
-    let groups = vec!["system:masters".to_owned()];
-    User { name: "admin".to_owned(), groups, ..User::default() }
 }
 
 impl World {
@@ -103,7 +94,6 @@ impl World {
             serving,
             version: 1,
             watch,
-            rest: Vec::new(),
             revision: String::new(),
             seen: BTreeMap::new(),
         }
@@ -218,38 +208,30 @@ impl World {
             }
             tokio::time::sleep(Duration::from_secs(45)).await;
         }
-        while let Some(bytes) = self.watch.next().now_or_never() {
-            match bytes {
-                Some(bytes) => self.rest.extend_from_slice(&bytes.unwrap()),
+        while let Some(event) = self.watch.next().now_or_never() {
+            match event {
+                Some(event) => self.apply(&event),
                 // A watch ends after some time.
-                None => {
-                    self.take_events();
-                    self.watch = watch(&self.server, &self.revision).await;
-                }
+                None => self.watch = watch(&self.server, &self.revision).await,
             }
         }
-        self.take_events();
     }
 
-    /// Applies the received events.
-    fn take_events(&mut self) {
-        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
-            let event: Value = serde_json::from_slice(&line).unwrap();
-            let revision = &event["object"]["metadata"]["resourceVersion"];
-            self.revision = revision.as_str().unwrap().to_owned();
-            if event["type"] == "BOOKMARK" {
-                continue;
-            }
-            let (key, status) = key_and_status(&event["object"]);
-            let before = match event["type"].as_str().unwrap() {
-                "ADDED" | "MODIFIED" => self.seen.insert(key, status.clone()),
-                "DELETED" => self.seen.remove(&key),
-                other => panic!("{other}: {event}"),
-            };
-            let is_news = before.as_ref() != Some(&status) || event["type"] == "DELETED";
-            assert!(is_news, "an event without a change: {event}");
+    /// Applies a received event.
+    fn apply(&mut self, event: &Value) {
+        let revision = &event["object"]["metadata"]["resourceVersion"];
+        self.revision = revision.as_str().unwrap().to_owned();
+        if event["type"] == "BOOKMARK" {
+            return;
         }
+        let (key, status) = key_and_status(&event["object"]);
+        let before = match event["type"].as_str().unwrap() {
+            "ADDED" | "MODIFIED" => self.seen.insert(key, status.clone()),
+            "DELETED" => self.seen.remove(&key),
+            other => panic!("{other}: {event}"),
+        };
+        let is_news = before.as_ref() != Some(&status) || event["type"] == "DELETED";
+        assert!(is_news, "an event without a change: {event}");
     }
 
     /// The listed farm pods. The response must have no warnings.
@@ -318,10 +300,10 @@ impl World {
 const FARM_PODS: &str = "/apis/farm.example.com/v1alpha/farmpods";
 
 /// Watches all farm pods after a revision. An empty revision starts with the existing ones.
-async fn watch(server: &InProcess, revision: &str) -> BodyDataStream {
+async fn watch(server: &InProcess, revision: &str) -> Events {
     let query = format!("watch=true&allowWatchBookmarks=true&resourceVersion={revision}");
     let request = Request::get(format!("{FARM_PODS}?{query}")).body(Body::empty()).unwrap();
-    server.respond(admin(), request).await.into_body().into_data_stream()
+    Events::of(server.respond(admin(), request).await.into_body())
 }
 
 fn lookup<'a, K: SourceType>(objects: impl Iterator<Item = &'a Value>) -> Lookup<K> {

@@ -4,18 +4,16 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::Request;
 use http_body_util::BodyExt;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, client::Body};
+use kube::{Client, client::Body};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -24,6 +22,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use serde_json::Value as Json;
+use test_cluster::Standalone;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tonic::transport::Server;
@@ -72,9 +71,8 @@ impl Collector {
 
 /// The program, with an audit log and traces of all requests. Dropping it kills the program.
 struct Program {
-    child: Child,
+    server: Standalone,
     client: Client,
-    folder: tempfile::TempDir,
 }
 
 impl Program {
@@ -96,29 +94,22 @@ impl Program {
         ] {
             command.arg(flag).arg(file(name));
         }
-        command.env_remove("KUBECONFIG").env("TMPDIR", folder.path());
-        let log = File::create(file("log")).unwrap();
-        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        // The line is printed once the server is ready.
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
-        let kubeconfig = Kubeconfig::read_from(file("kubeconfig")).unwrap();
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
-        Self { child, client: Client::try_from(config).unwrap(), folder }
+        let server = Standalone::spawn(command, folder).unwrap();
+        let client = test_server::client(&server.kubeconfig).await.unwrap();
+        Self { server, client }
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.server.path().join(name)
     }
 
     fn terminate(&self) {
-        let kill = format!("kill -s TERM {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        self.server.process.terminate().unwrap();
     }
 
     async fn wait(mut self) -> (Self, ExitStatus) {
         let waited = tokio::task::spawn_blocking(move || {
-            let status = self.child.wait().unwrap();
+            let status = self.server.process.wait().unwrap();
             (self, status)
         });
         waited.await.unwrap()
@@ -126,14 +117,7 @@ impl Program {
 
     /// The log of the program.
     fn log(&self) -> String {
-        fs::read_to_string(self.file("log")).unwrap()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.server.process.printed()
     }
 }
 

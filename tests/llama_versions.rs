@@ -5,17 +5,15 @@
 #[path = "llama_versions/kept_before.rs"]
 mod kept_before;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::{ApiServer, InProcess, User};
-use axum::body::Body;
-use http::{Method, Request, Response, StatusCode};
+use aggregated_apiserver::{ApiServer, InProcess};
+use http::StatusCode;
 use http_body_util::BodyExt;
 use kept_before::KeptBefore;
-use kube::Client;
 use serde_json::{Value, json};
+use test_server::{admin, request, unreachable_cluster};
 
 const V1: &str = "/apis/farm.example.com/v1/namespaces/n/llamas";
 const V1ALPHA: &str = "/apis/farm.example.com/v1alpha/namespaces/n/llamas";
@@ -29,13 +27,8 @@ async fn server() -> InProcess {
 }
 
 async fn in_process(server: ApiServer) -> InProcess {
-    let away = tower::service_fn(|_: Request<kube::client::Body>| async {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        Ok::<_, Infallible>(response)
-    });
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
-    server.in_process(Client::new(away, "default")).await.unwrap()
+    server.in_process(unreachable_cluster()).await.unwrap()
 }
 
 async fn send(server: &InProcess, method: &str, path: &str, accept: &str, body: &Value) -> Answer {
@@ -44,14 +37,9 @@ async fn send(server: &InProcess, method: &str, path: &str, accept: &str, body: 
         "APPLY" => ("PATCH", "application/apply-patch+yaml"),
         other => (other, "application/json"),
     };
-    let method = Method::from_bytes(method.as_bytes()).unwrap();
-    let request = Request::builder().method(method).uri(path);
-    let request = request.header("content-type", language).header("accept", accept);
-    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    let groups = vec!["system:masters".to_owned()];
-    let user = User { name: "admin".to_owned(), groups, ..User::default() };
-    let response = server.respond(user, request.body(body).unwrap()).await;
-    let (head, body) = response.into_parts();
+    let mut request = request(method, path, language, body);
+    request.headers_mut().insert("accept", accept.parse().unwrap());
+    let (head, body) = server.respond(admin(), request).await.into_parts();
     let warned = head.headers.contains_key("warning");
     let body = body.collect().await.unwrap().to_bytes();
     let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());

@@ -1,8 +1,11 @@
 //! Compares files of the repository with the output of the program.
 
+#![allow(clippy::unwrap_used)] // all of it is a test
+
 use std::path::Path;
 
 use aggregated_apiserver::commands::{DeployedStore, ManifestOptions};
+use serde_json::{Value, json};
 
 #[test]
 fn app_yaml_equals_the_generated_manifests() {
@@ -20,16 +23,44 @@ fn the_chart_has_the_same_manifests() {
     assert!(kept == of_chart, "copy it: cp app.yaml chart/files/manifests.yaml");
 }
 
-#[test]
-fn api_service_manifest_is_first_and_does_not_skip_tls_verification() {
+fn default_manifests() -> (String, Vec<Value>) {
     let printed = farm_operator::server().manifests(&ManifestOptions::default()).unwrap();
-    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&printed).unwrap();
-    assert_eq!(documents[0]["kind"], "APIService");
-    assert!(!printed.contains("insecureSkipTLSVerify"));
-    // Permissions on all objects of a kind are read-only: they are for sources and namespaces.
+    let documents = serde_saphyr::from_multiple(&printed).unwrap();
+    (printed, documents)
+}
+
+/// The rules of all ClusterRoles.
+fn cluster_rules(documents: &[Value]) -> Vec<Value> {
     let roles = documents.iter().filter(|object| object["kind"] == "ClusterRole");
-    let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
-    for rule in rules.filter(|rule| rule["apiGroups"] != serde_json::json!(["farm.example.com"])) {
+    roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default()).collect()
+}
+
+/// kube-apiserver verifies the server's certificate with a CA that the server generates and writes to its APIServices.
+#[test]
+fn api_services_are_first_and_the_server_sets_their_ca_bundle() {
+    let (printed, documents) = default_manifests();
+    let services: Vec<&Value> =
+        documents.iter().take_while(|object| object["kind"] == "APIService").collect();
+    let names: Vec<&Value> = services.iter().map(|service| &service["metadata"]["name"]).collect();
+    assert_eq!(names, ["v1.farm.example.com", "v1alpha.farm.example.com"]);
+    let rules = cluster_rules(&documents);
+    let rule = rules.iter().find(|rule| rule["resources"] == json!(["apiservices"])).unwrap();
+    assert_eq!((&rule["resourceNames"], &rule["verbs"]), (&json!(names), &json!(["get", "patch"])));
+    for service in services {
+        // A `caBundle` here would replace that of the server each time that the manifests are applied.
+        assert_eq!(service["spec"].get("caBundle"), None, "{service}");
+    }
+    assert!(!printed.contains("insecureSkipTLSVerify"));
+}
+
+/// Permissions on all objects of a kind are read-only: they are for sources and namespaces.
+#[test]
+fn cluster_wide_permissions_on_other_kinds_are_read_only() {
+    let (_, documents) = default_manifests();
+    let mut rules = cluster_rules(&documents);
+    rules.retain(|rule| rule["apiGroups"] != json!(["farm.example.com"]));
+    assert!(rules.iter().any(|rule| rule["resources"] == json!(["pods"])), "{rules:?}");
+    for rule in rules {
         let verbs = rule["verbs"].as_array().unwrap();
         let reads = verbs.iter().all(|verb| ["get", "list", "watch"].iter().any(|v| verb == v));
         assert!(reads || rule["resourceNames"].is_array(), "{rule}");
@@ -41,7 +72,7 @@ fn manifests_for_a_sqlite_store_only_replace_deployment_by_stateful_set() {
     let printed = |store| {
         let options = ManifestOptions { store, ..ManifestOptions::default() };
         let printed = farm_operator::server().manifests(&options).unwrap();
-        serde_saphyr::from_multiple::<serde_json::Value>(&printed).unwrap()
+        serde_saphyr::from_multiple::<Value>(&printed).unwrap()
     };
     let (memory, sqlite) = (printed(DeployedStore::Memory), printed(DeployedStore::Sqlite));
     assert_eq!(memory.len(), sqlite.len());
@@ -50,7 +81,7 @@ fn manifests_for_a_sqlite_store_only_replace_deployment_by_stateful_set() {
     let [(deployment, set)] = &changed[..] else { panic!("{changed:?}") };
     assert_eq!((&deployment["kind"], &set["kind"]), (&"Deployment".into(), &"StatefulSet".into()));
     let claim = &set["spec"]["volumeClaimTemplates"][0];
-    assert_eq!(claim["spec"]["accessModes"], serde_json::json!(["ReadWriteOncePod"]));
+    assert_eq!(claim["spec"]["accessModes"], json!(["ReadWriteOncePod"]));
     let container = &set["spec"]["template"]["spec"]["containers"][0];
     let mount = &container["volumeMounts"][0];
     assert_eq!(mount["name"], claim["metadata"]["name"]);
@@ -67,11 +98,11 @@ fn manifests_for_an_etcd_store_have_three_replicas_and_client_certificates() {
         let store = DeployedStore::Etcd;
         let options = ManifestOptions { store, etcd_servers, ..ManifestOptions::default() };
         let printed = farm_operator::server().manifests(&options);
-        printed.map(|text| serde_saphyr::from_multiple::<serde_json::Value>(&text).unwrap())
+        printed.map(|text| serde_saphyr::from_multiple::<Value>(&text).unwrap())
     };
     let refused = printed(&[]).unwrap_err();
     assert_eq!(refused.to_string(), "--etcd-servers contains no URL");
-    let of_kind = |documents: &[serde_json::Value], kind: &str| {
+    let of_kind = |documents: &[Value], kind: &str| {
         documents.iter().find(|object| object["kind"] == kind).cloned().unwrap()
     };
     let plain = printed(&["http://etcd:2379"]).unwrap();
@@ -82,7 +113,7 @@ fn manifests_for_an_etcd_store_have_three_replicas_and_client_certificates() {
     let pod = &deployment["spec"]["template"]["spec"];
     assert_eq!(
         pod["containers"][0]["env"],
-        serde_json::json!([{"name": "ETCD_SERVERS", "value": "http://etcd:2379"}])
+        json!([{"name": "ETCD_SERVERS", "value": "http://etcd:2379"}])
     );
     assert!(pod["volumes"].is_null());
     let trusted = of_kind(&printed(&["https://a:1", "https://b:1"]).unwrap(), "Deployment");
@@ -99,6 +130,8 @@ fn manifests_for_an_etcd_store_have_three_replicas_and_client_certificates() {
 fn the_image_is_built_from_every_crate() {
     let members = include_str!("../Cargo.toml").lines().find(|line| line.starts_with("members"));
     let members = members.unwrap().split('"').skip(1).step_by(2).filter(|member| *member != ".");
+    let members: Vec<&str> = members.collect();
+    assert!(members.contains(&"crates/aggregated-apiserver"), "{members:?}");
     for member in members {
         let folder = member.split('/').next().unwrap();
         let copied = format!("COPY {folder} {folder}\n");

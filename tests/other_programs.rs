@@ -8,12 +8,11 @@
 mod clients;
 #[path = "other_programs/controllers.rs"]
 mod controllers;
-#[path = "other_programs/server.rs"]
-mod server;
 #[path = "other_programs/watches.rs"]
 mod watches;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Trial};
 use test_cluster::{Missing, Programs};
@@ -21,9 +20,13 @@ use test_cluster::{Missing, Programs};
 use clients::Clients;
 use controllers::Controllers;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_farm-operator");
+/// The timeout of any step, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+
 fn main() {
     let arguments = Arguments::from_args();
-    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+    let required = test_cluster::is_required();
     // Nothing is built to list the tests.
     let found = if arguments.list { Err("not wanted".to_owned()) } else { programs() };
     let (reason, programs) = match found {

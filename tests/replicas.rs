@@ -2,8 +2,8 @@
 //! Nothing is lost, duplicated or reported in another order while members of etcd and replicas are suspended, killed
 //! and restarted, and cannot reach each other.
 //!
-//! `SECONDS` is the duration of that test (20). Without etcd, these tests print a message and pass; with
-//! `REQUIRE_CONTROL_PLANE` set, they fail instead.
+//! `SECONDS` is the duration of that test (20). Without etcd, these tests are skipped, which they print; with
+//! `REQUIRE_CONTROL_PLANE` set, they fail.
 
 #[path = "replicas/bad_etcd.rs"]
 mod bad_etcd;
@@ -15,12 +15,12 @@ mod faults;
 mod history;
 #[path = "replicas/informers.rs"]
 mod informers;
+#[path = "replicas/installation.rs"]
+mod installation;
 #[path = "replicas/late.rs"]
 mod late;
 #[path = "replicas/link.rs"]
 mod link;
-#[path = "replicas/place.rs"]
-mod place;
 #[path = "replicas/standalone.rs"]
 mod standalone;
 #[allow(dead_code, reason = "other tests break connections, too")]
@@ -29,21 +29,7 @@ mod switch;
 #[path = "replicas/transfer.rs"]
 mod transfer;
 
-use anyhow::Result;
 use farm_operator::v1alpha::{Llama, LlamaSpec};
-use test_cluster::{Etcd, Missing, Programs};
-
-/// Starts an etcd with this number of members; `None` if this machine has no etcd.
-fn etcd(members: usize) -> Result<Option<Etcd>> {
-    match Programs::find() {
-        Ok(programs) => Etcd::start(&programs, members).map(Some),
-        Err(why) if why.is::<Missing>() && std::env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
-            println!("left out: {why}");
-            Ok(None)
-        }
-        Err(why) => Err(why),
-    }
-}
 
 fn llama(name: &str, weight: f64) -> Llama {
     Llama::new(name, LlamaSpec { weight, height: 0.0 })

@@ -13,11 +13,12 @@ mod shelf;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use farm_operator::FarmPod;
 use farm_operator::v1alpha::Llama;
+use futures::FutureExt;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -30,6 +31,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{Condition, await_condition};
 use kube::{Client, Config, ResourceExt};
 use serde_json::json;
+use test_cluster::{Programs, Standalone, unless_missing};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_farm-operator");
 
@@ -37,43 +39,19 @@ fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/farm.yaml")
 }
 
-/// The program. Dropping it stops it.
-struct Program {
-    child: Child,
-    kubeconfig: PathBuf,
-    /// The files that the program leaves if it is killed.
-    _folder: tempfile::TempDir,
+fn start(arguments: &[&str]) -> Standalone {
+    Standalone::start(PROGRAM, arguments).unwrap()
 }
 
-impl Program {
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = Command::new(PROGRAM);
-        command.args(["--standalone", "--secure-port", "0"]).args(arguments);
-        command.env_remove("KUBECONFIG").stdout(Stdio::piped()).stderr(Stdio::null());
-        let folder = tempfile::tempdir().unwrap();
-        let mut child = command.env("TMPDIR", folder.path()).spawn().unwrap();
-        let mut line = String::new();
-        // The line is printed once the server is ready.
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let kubeconfig = line.trim().strip_prefix("export KUBECONFIG=").unwrap().into();
-        Self { child, kubeconfig, _folder: folder }
-    }
-
-    async fn config(&self) -> Config {
-        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
-    }
-
-    async fn client(&self) -> Client {
-        Client::try_from(self.config().await).unwrap()
-    }
+async fn client_of(program: &Standalone) -> Client {
+    test_server::client(&program.kubeconfig).await.unwrap()
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The configuration of a client.
+fn config(program: &Standalone) -> Config {
+    let kubeconfig = Kubeconfig::read_from(&program.kubeconfig).unwrap();
+    let options = KubeConfigOptions::default();
+    Config::from_custom_kubeconfig(kubeconfig, &options).now_or_never().unwrap().unwrap()
 }
 
 /// The error message of a program that does not start.
@@ -90,8 +68,8 @@ fn refusal(arguments: &[&str]) -> String {
 
 #[tokio::test]
 async fn the_farm_is_there_at_once() {
-    let program = Program::start(&["--load", example().to_str().unwrap()]);
-    let client = program.client().await;
+    let program = start(&["--load", example().to_str().unwrap()]);
+    let client = client_of(&program).await;
     let pods: Api<FarmPod> = Api::default_namespaced(client.clone());
     let pods = pods.list(&ListParams::default()).await.unwrap().items;
     let fed = pods.iter().find(|pod| pod.name_any() == "farm-feeder-7d9c-2xk4p").unwrap();
@@ -120,9 +98,9 @@ async fn bearer_tokens_authenticate_users_of_the_token_file() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens");
     std::fs::write(&tokens, "s3cret,jane,7,\"farmers,system:masters\"\nother,joe,8\n").unwrap();
-    let program = Program::start(&["--token-auth-file", tokens.to_str().unwrap()]);
+    let program = start(&["--token-auth-file", tokens.to_str().unwrap()]);
     let ask = async |token: Option<&str>| {
-        let mut config = program.config().await;
+        let mut config = config(&program);
         config.auth_info.client_certificate_data = None;
         config.auth_info.client_key_data = None;
         config.auth_info.token = token.map(|token| token.to_owned().into());
@@ -144,16 +122,16 @@ async fn certificates_in_a_data_directory_survive_restarts() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let arguments = ["--data-dir", data.to_str().unwrap()];
-    let first = Program::start(&arguments);
+    let first = start(&arguments);
     let config = std::fs::read_to_string(&first.kubeconfig).unwrap();
     assert_eq!(first.kubeconfig, data.join("kubeconfig"));
     drop(first);
-    let second = Program::start(&arguments);
+    let second = start(&arguments);
     let again = std::fs::read_to_string(&second.kubeconfig).unwrap();
     let ca =
         |config: &str| config.split("certificate-authority-data").nth(1).unwrap()[..500].to_owned();
     assert_eq!(ca(&config), ca(&again));
-    second.client().await.apiserver_version().await.unwrap();
+    client_of(&second).await.apiserver_version().await.unwrap();
 }
 
 /// A definition, one of its objects with a finalizer, and a ConfigMap.
@@ -189,32 +167,32 @@ async fn objects_in_a_data_directory_survive_restarts() {
         |client: &Client| Api::<DynamicObject>::namespaced_with(client.clone(), "meadow", &barns);
     let of_maps = |client: &Client| Api::<ConfigMap>::namespaced(client.clone(), "meadow");
 
-    let first = Program::start(&arguments);
-    let client = first.client().await;
+    let first = start(&arguments);
+    let client = client_of(&first).await;
     let uid = of_barns(&client).get("held").await.unwrap().uid();
     let many = Patch::Merge(json!({"data": {"animals": "many"}}));
     of_maps(&client).patch("settings", &PatchParams::default(), &many).await.unwrap();
     let slices: Api<EndpointSlice> = Api::namespaced(client, "default");
     let port = slices.get("kubernetes").await.unwrap().ports.unwrap()[0].port;
-    assert_eq!(port.map(i64::from), first.config().await.cluster_url.port_u16().map(i64::from));
+    assert_eq!(port.map(i64::from), config(&first).cluster_url.port_u16().map(i64::from));
     drop(first);
 
-    let second = Program::start(&arguments);
-    let client = second.client().await;
+    let second = start(&arguments);
+    let client = client_of(&second).await;
     let settings = of_maps(&client).get("settings").await.unwrap();
     assert_eq!(settings.data.unwrap()["animals"], "many");
     assert_eq!(of_barns(&client).get("held").await.unwrap().uid(), uid);
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
     let port = slices.get("kubernetes").await.unwrap().ports.unwrap()[0].port;
-    assert_eq!(port.map(i64::from), second.config().await.cluster_url.port_u16().map(i64::from));
+    assert_eq!(port.map(i64::from), config(&second).cluster_url.port_u16().map(i64::from));
     let definitions: Api<CustomResourceDefinition> = Api::all(client);
     definitions.delete("barns.example.com", &DeleteParams::default()).await.unwrap();
     drop(second);
 
     // The deletion of the definition continues: the kind is served until no finalizer holds its objects.
     let arguments = &arguments[..2];
-    let third = Program::start(arguments);
-    let client = third.client().await;
+    let third = start(arguments);
+    let client = client_of(&third).await;
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     of_barns(&client).patch("held", &PatchParams::default(), &free).await.unwrap();
     let definitions: Api<CustomResourceDefinition> = Api::all(client);
@@ -222,8 +200,8 @@ async fn objects_in_a_data_directory_survive_restarts() {
     tokio::time::timeout(Duration::from_mins(1), gone).await.unwrap().unwrap();
     drop(third);
 
-    let fourth = Program::start(arguments);
-    assert!(of_barns(&fourth.client().await).list(&ListParams::default()).await.is_err());
+    let fourth = start(arguments);
+    assert!(of_barns(&client_of(&fourth).await).list(&ListParams::default()).await.is_err());
 }
 
 fn is_gone() -> impl Condition<CustomResourceDefinition> {
@@ -289,23 +267,16 @@ fn unusable_files_and_ports_are_named_in_the_error() {
 /// kubectl with a program and its own home directory.
 struct Kubectl {
     path: PathBuf,
-    program: Program,
+    program: Standalone,
     home: tempfile::TempDir,
 }
 
 impl Kubectl {
     /// Returns `None` if there is no kubectl and none is required.
     fn find() -> Option<Self> {
-        let programs = match test_cluster::Programs::find() {
-            Ok(programs) => programs,
-            Err(why) if std::env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
-                eprintln!("without kubectl: {why}");
-                return None;
-            }
-            Err(why) => panic!("{why}"),
-        };
+        let programs = unless_missing(Programs::find()).unwrap()?;
         let home = tempfile::tempdir().unwrap();
-        let program = Program::start(&["--load", example().to_str().unwrap()]);
+        let program = start(&["--load", example().to_str().unwrap()]);
         Some(Self { path: programs.path("kubectl"), program, home })
     }
 
@@ -330,25 +301,16 @@ impl Kubectl {
 
 /// The lines that a program logs until it serves its farm pods.
 async fn logged(arguments: &[&str]) -> Vec<String> {
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("log");
-    let mut command = Command::new(PROGRAM);
-    command.args(["--standalone", "--secure-port", "0", "--load"]).arg(example()).args(arguments);
-    command.env("TMPDIR", folder.path()).env_remove("KUBECONFIG").env_remove("RUST_LOG");
-    command.stdout(Stdio::piped()).stderr(std::fs::File::create(&log).unwrap());
-    let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let kubeconfig = line.trim().strip_prefix("export KUBECONFIG=").unwrap().into();
-    let program = Program { child, kubeconfig, _folder: folder };
-    let farm_pods: Api<FarmPod> = Api::all(program.client().await);
+    let program = start(&[&["--load", example().to_str().unwrap()], arguments].concat());
+    let farm_pods: Api<FarmPod> = Api::all(client_of(&program).await);
     // Lists fail until all sources are synced.
     while farm_pods.list(&ListParams::default()).await.is_err() {
         tokio::task::yield_now().await;
     }
-    let lines = std::fs::read_to_string(&log).unwrap();
+    let printed = program.process.printed();
+    let lines = printed.lines().filter(|line| !line.starts_with("export KUBECONFIG="));
     // A busy machine adds log lines.
-    let lines = lines.lines().filter(|line| !line.contains("slow request"));
+    let lines = lines.filter(|line| !line.contains("slow request"));
     lines.map(str::to_owned).collect()
 }
 
@@ -481,7 +443,9 @@ fn kubectl_is_at_home() {
     let run = |arguments: &str, input: Option<&str>| kubectl.run(arguments, input);
     let example = example().display().to_string();
     run(&format!("apply -f {example}"), None);
-    for line in run(&format!("apply -f {example}"), None).lines() {
+    let applied_again = run(&format!("apply -f {example}"), None);
+    assert!(applied_again.contains("pod/scarecrow unchanged"), "{applied_again}");
+    for line in applied_again.lines() {
         // kubectl sends a selector that is replaced as a whole each time, also to a real cluster.
         let is_replaced = line == "poddisruptionbudget.policy/feeder configured";
         assert!(line.ends_with(" unchanged") || is_replaced, "{line}");

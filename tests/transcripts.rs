@@ -39,7 +39,7 @@ fn main() {
     let mut trials =
         vec![Trial::test("the_files_of_the_tutorial_are_the_example", move || failed(files()))];
     let programs = if arguments.list { None } else { Some(Programs::find()) };
-    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+    let required = test_cluster::is_required();
     for page in [TUTORIAL].iter().chain(FARM_PAGES) {
         let name = format!("{page}_shows_what_its_commands_print");
         trials.push(match &programs {

@@ -24,7 +24,8 @@ use http_body_util::BodyExt;
 use mimalloc::MiMalloc;
 use objects::{LISTS, PODS_OF_FIRST_NODE, count, node, pod};
 use serde_json::{Value, json};
-use server::{FARM_PODS, PATIENCE, admin, request, serve};
+use server::{FARM_PODS, PATIENCE, request, serve};
+use test_server::admin;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// The allocator of the program.

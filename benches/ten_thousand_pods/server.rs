@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use aggregated_apiserver::{InProcess, User};
+use aggregated_apiserver::InProcess;
 use anyhow::{Result, ensure};
 use axum::body::Body;
 use http::header::ACCEPT;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
+use test_server::admin;
 
 use crate::PODS;
 use crate::cluster::Cluster;
@@ -19,12 +20,6 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Builds a GET request with this `Accept` header.
 pub fn request(path: &str, accept: &str) -> Result<Request<Body>> {
     Ok(Request::get(path).header(ACCEPT, accept).body(Body::empty())?)
-}
-
-/// Returns a user with all permissions.
-pub fn admin() -> User {
-    let groups = vec!["system:masters".to_owned()];
-    User { name: "admin".to_owned(), groups, ..User::default() }
 }
 
 /// Starts a server, and waits until all Pods and their metrics are synced. Returns the server and its first object.

@@ -522,6 +522,7 @@ fn crowded(pod: &str) -> Cluster {
 #[test]
 fn farm_pod_fields_computed_from_lookups_are_declared() {
     let mut differing = 0;
+    assert_eq!(PODS.split("\n---\n").count(), SHOWN.len());
     for (pod, (name, ..)) in PODS.split("\n---\n").zip(SHOWN) {
         let cluster = crowded(name);
         for owner in [

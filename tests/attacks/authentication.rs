@@ -62,7 +62,7 @@ pub async fn questions(
 
 /// Connects sequentially with certificates of an unknown CA, and checks the log.
 pub async fn made_up_certificates(world: Arc<World>, count: usize) -> Result<Held> {
-    let folder = world.folder.path();
+    let folder = world.files.path();
     let made_up = Authority::new("made-up", &folder.join("made-up.crt"))?;
     let deadline = Instant::now() + 2 * long();
     let mut tried = 0;

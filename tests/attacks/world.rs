@@ -1,7 +1,7 @@
 //! A new process of the program with its own cluster, and the clients that connect to it.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,8 +17,7 @@ use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tempfile::TempDir;
-use test_cluster::{Authority, Certificate, Process};
+use test_cluster::{Authority, Certificate, Process, ServerFiles, free_port};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -64,8 +63,7 @@ pub struct World {
     program: Mutex<Process>,
     before: AtomicUsize,
     configs: Configs,
-    pub authority: Authority,
-    pub folder: TempDir,
+    pub files: ServerFiles,
 }
 
 struct Configs {
@@ -81,51 +79,28 @@ struct Configs {
 impl World {
     /// Starts the program, and waits until it is ready.
     pub async fn start() -> Result<Arc<Self>> {
-        let folder = tempfile::tempdir()?;
-        let path = folder.path();
-        let authority = Authority::new("ca", &path.join("ca.crt"))?;
-        let serving = authority.server(path, "serving", &["localhost"])?;
-        let proxies = Authority::new("proxies", &path.join("proxies.crt"))?;
-        let proxy = proxies.client(path, "proxy", "front-proxy", None)?;
-        let eve = authority.client(path, "eve", "eve", None)?;
-        let honest = authority.client(path, "honest", "honest", None)?;
-        let config = |certificate| config(&authority, certificate);
+        let cluster = Cluster::start()?;
+        let files = ServerFiles::new(&format!("http://{}", cluster.address))?;
+        let (eve, honest) = (files.client("eve", None)?, files.client("honest", None)?);
+        let config = |certificate| config(&files.authority, certificate);
         let configs = Configs {
             stranger: config(None)?,
             eve: config(Some(&eve))?,
-            proxy: config(Some(&proxy))?,
+            proxy: config(Some(&files.front_proxy))?,
             honest: config(Some(&honest))?,
             crowd: OnceLock::new(),
             next_of_crowd: AtomicUsize::new(0),
         };
-        let cluster = Cluster::start()?;
-        let kubeconfig = serde_json::json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", cluster.address)}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}],
-        });
-        fs::write(path.join("kubeconfig"), kubeconfig.to_string())?;
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let program =
             std::env::var_os(PROGRAM).unwrap_or_else(|| env!("CARGO_BIN_EXE_farm-operator").into());
         let mut command = Command::new(program);
-        command.args(["--bind-address", "127.0.0.1", "--secure-port"]);
-        command.arg(address.port().to_string());
+        files.configure(&mut command, address.port());
         command.args(["--requestheader-allowed-names", "front-proxy"]);
-        for (flag, file) in [
-            ("--kubeconfig", &path.join("kubeconfig")),
-            ("--tls-cert-file", &serving.certificate),
-            ("--tls-private-key-file", &serving.key),
-            ("--client-ca-file", &authority.file),
-            ("--requestheader-client-ca-file", &proxies.file),
-        ] {
-            command.arg(flag).arg(file);
-        }
-        let program = Process::spawn(&command, &path.join("log"))?;
+        let program = Process::spawn(&command, &files.path().join("log"))?;
         let program = Mutex::new(program);
         let before = AtomicUsize::new(0);
-        let world = Self { cluster, address, program, before, configs, authority, folder };
+        let world = Self { cluster, address, program, before, configs, files };
         world.wait_until_ready().await?;
         Ok(Arc::new(world))
     }
@@ -205,7 +180,7 @@ impl World {
         let made = || {
             let one = |number: usize| {
                 let name = format!("user-{number}");
-                let certificate = self.authority.client(self.folder.path(), &name, &name, None)?;
+                let certificate = self.files.client(&name, None)?;
                 self.config(Some(&certificate))
             };
             (0..CROWD).map(one).collect::<Result<Vec<_>>>()
@@ -250,7 +225,7 @@ impl World {
 
     /// The configuration of a client with a certificate that the test authority signed, or without one.
     pub fn config(&self, certificate: Option<&Certificate>) -> Result<Arc<ClientConfig>> {
-        config(&self.authority, certificate)
+        config(&self.files.authority, certificate)
     }
 
     /// A client that conforms to the protocol.

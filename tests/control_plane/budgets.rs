@@ -3,9 +3,9 @@
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, Error};
+use kube::{Api, Error};
 use serde_json::{Value, json};
+use test_server::client_without_retries;
 
 use crate::world::{IMAGE, World};
 
@@ -86,12 +86,9 @@ fn make_ready(world: &World, name: &str, owners: &Value) -> Result<()> {
 fn evict(world: &World, name: &str) -> Result<Option<String>> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
-        let kubeconfig = Kubeconfig::read_from(world.control_plane.kubeconfig())?;
-        let options = KubeConfigOptions::default();
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        // The test expects the rejection, which the client would retry.
-        config.default_retry = false;
-        let pods: Api<Pod> = Api::default_namespaced(Client::try_from(config)?);
+        // The test expects the rejection.
+        let client = client_without_retries(&world.control_plane.kubeconfig()).await?;
+        let pods: Api<Pod> = Api::default_namespaced(client);
         let delete_options = Some(DeleteParams { dry_run: true, ..DeleteParams::default() });
         let options = EvictParams { delete_options, ..EvictParams::default() };
         match pods.evict(name, &options).await {

@@ -7,11 +7,11 @@ use anyhow::{Context, Result, bail, ensure};
 use farm_operator::v1alpha::{Llama, LlamaSpec};
 use kube::api::entry::Entry;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::controller::Action;
 use kube::runtime::finalizer::{Event, finalizer};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use test_server::client;
 
 use crate::llamas::llama;
 use crate::world::{PATIENCE, World};
@@ -216,10 +216,7 @@ pub fn own_and_are_owned(world: &mut World) -> Result<()> {
 pub fn change_in_programs(world: &mut World) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
-        let kubeconfig = Kubeconfig::read_from(world.control_plane.kubeconfig())?;
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        let client = Client::try_from(config)?;
+        let client = client(&world.control_plane.kubeconfig()).await?;
         tokio::time::timeout(PATIENCE, change(client)).await.context("it takes too long")?
     })
 }

@@ -5,19 +5,16 @@ use farm_operator::FarmPod;
 use farm_operator::v1alpha::{Llama, LlamaSpec};
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::{reflector, watcher};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, ResourceExt};
+use test_server::client;
 
 use crate::world::{PATIENCE, World};
 
 pub fn list_create_and_watch(world: &mut World) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
-        let kubeconfig = Kubeconfig::read_from(world.control_plane.kubeconfig())?;
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        let client = Client::try_from(config)?;
+        let client = client(&world.control_plane.kubeconfig()).await?;
         tokio::time::timeout(PATIENCE, use_everything(client)).await.context("it takes too long")?
     })
 }

@@ -38,7 +38,7 @@ pub fn run<W: Shared>(groups: &[Group<W>], needs: &[(&str, Needs)]) {
     let mut arguments = Arguments::from_args();
     // The trials wait for the results of the groups.
     arguments.test_threads = Some(1);
-    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+    let required = test_cluster::is_required();
     let wanted = |name: &str| !arguments.list && is_wanted(&arguments, name);
     let programs = if groups.iter().copied().flatten().any(|(name, _)| wanted(name)) {
         find_programs()

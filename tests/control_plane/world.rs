@@ -1,6 +1,5 @@
 //! The environment of the tests: a control plane with farm-operator.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -8,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token, lines};
+use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token, free_port, kubeconfig, lines};
 
 use crate::harness::Shared;
 
@@ -36,7 +35,7 @@ impl Shared for World {
         let control_plane = ControlPlane::start(programs, &users)?;
         // The same steps as an operator's, except that the Service refers to this machine, because no Pod runs here.
         install(&control_plane)?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let service = (NAMESPACE, farm_operator::NAME);
         control_plane.lead_to_localhost(&API_SERVICES, service, port)?;
         let server_kubeconfig = kubeconfig_of_server(&control_plane)?;
@@ -73,18 +72,11 @@ impl World {
     /// A kubeconfig for direct requests that trusts only this CA, in base64.
     pub fn directly_by(&self, ca: &str, name: &str, user: &serde_json::Value) -> Result<PathBuf> {
         let file = self.control_plane.folder().join(format!("{name}-direct.kubeconfig"));
-        let kubeconfig = serde_json::json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "direct", "cluster": {
-                "server": format!("https://localhost:{}", self.port),
-                "certificate-authority-data": ca,
-            }}],
-            "users": [{"name": "direct", "user": user}],
-            "contexts": [{"name": "direct", "context": {"cluster": "direct", "user": "direct"}}],
-            "current-context": "direct",
+        let cluster = serde_json::json!({
+            "server": format!("https://localhost:{}", self.port),
+            "certificate-authority-data": ca,
         });
-        std::fs::write(&file, kubeconfig.to_string())?;
+        std::fs::write(&file, kubeconfig(&cluster, user).to_string())?;
         Ok(file)
     }
 
@@ -186,7 +178,7 @@ fn spawn(
 
 /// The command that starts another process of the same server, and its port.
 pub fn command_of_another(kubeconfig: &Path) -> Result<(u16, Command)> {
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = free_port()?;
     Ok((port, command(kubeconfig, port)))
 }
 

@@ -5,13 +5,13 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchParams};
 use serde_json::json;
 
+use crate::installation::Installation;
 use crate::llama;
-use crate::program::Place;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_object_is_reported_and_other_objects_stay_usable() -> Result<()> {
-    let place = Place::new()?;
-    let mut program = place.start().await?;
+    let installation = Installation::new()?;
+    let mut program = installation.start().await?;
     let others = program.in_namespace("others");
     others.create(&PostParams::default(), &llama("sound", 1.0)).await?;
     let mut hurt = llama("hurt", 1.0);
@@ -19,9 +19,9 @@ async fn a_damaged_object_is_reported_and_other_objects_stay_usable() -> Result<
     program.llamas.create(&PostParams::default(), &hurt).await?;
     program.process.terminate()?;
     ensure!(program.process.wait()?.success());
-    place.damage("what is to be damaged")?;
+    installation.damage("what is to be damaged")?;
 
-    let program = place.start().await?;
+    let program = installation.start().await?;
     let others = program.in_namespace("others");
     ensure!(others.list(&ListParams::default()).await?.items.len() == 1);
     ensure!(program.llamas.get("dolly").await?.name_any() == "dolly");

@@ -22,12 +22,16 @@ impl Disk {
         command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
         command.arg(bytes.to_string()).arg(folder.path());
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let Ok(mut holder) = spawned else { return Ok(None) };
+        let skipped = || {
+            eprintln!("skipped: unprivileged users cannot mount a file system");
+            Ok(None)
+        };
+        let Ok(mut holder) = spawned else { return skipped() };
         let mut line = String::new();
         let said = holder.stdout.take().context("a pipe")?;
         BufReader::new(said).read_line(&mut line)?;
         let disk = Self { folder, holder };
-        Ok((line == "mounted\n").then_some(disk))
+        if line == "mounted\n" { Ok(Some(disk)) } else { skipped() }
     }
 
     pub fn path(&self) -> &Path {

@@ -9,15 +9,15 @@ use farm_operator::v1alpha::Llama;
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 
+use crate::installation::Installation;
 use crate::llama;
-use crate::program::Place;
 
 const SECRET: &str = "what nobody may read on the disk";
 const FLAG: &str = "--encryption-provider-config";
 
 /// A configuration that encrypts with the first of these providers.
-fn configuration(place: &Place, name: &str, providers: &[&str]) -> Result<PathBuf> {
-    let file = place.path().join(name);
+fn configuration(installation: &Installation, name: &str, providers: &[&str]) -> Result<PathBuf> {
+    let file = installation.path().join(name);
     let mut text = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [\"*.farm.example.com\"]\n  providers:\n".to_owned();
     for provider in providers {
         text += &format!("  - {provider}\n");
@@ -26,9 +26,9 @@ fn configuration(place: &Place, name: &str, providers: &[&str]) -> Result<PathBu
     Ok(file)
 }
 
-fn run(place: &Place, command: &str, configuration: Option<&Path>) -> Result<Output> {
+fn run(installation: &Installation, command: &str, configuration: Option<&Path>) -> Result<Output> {
     let mut program = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
-    program.arg(command).arg("--data-dir").arg(place.path().join("data"));
+    program.arg(command).arg("--data-dir").arg(installation.path().join("data"));
     if let Some(configuration) = configuration {
         program.arg(FLAG).arg(configuration);
     }
@@ -46,8 +46,8 @@ fn refused(mut command: Command) -> Result<String> {
     Ok(said(&output))
 }
 
-fn is_shown(place: &Place) -> Result<bool> {
-    for file in fs::read_dir(place.path().join("data"))? {
+fn is_shown(installation: &Installation) -> Result<bool> {
+    for file in fs::read_dir(installation.path().join("data"))? {
         let content = fs::read(file?.path())?;
         if content.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()) {
             return Ok(true);
@@ -62,36 +62,36 @@ async fn encrypted_objects_can_be_read_only_with_their_key() -> Result<()> {
         "aesgcm: {keys: [{name: first, secret: lx9E5wQKYA21UFhcEb6lSbyJB3RcnKXuzIWx6VHXtZM=}]}";
     const SECOND: &str =
         "secretbox: {keys: [{name: second, secret: JvhWfyVpGCKUw/pbn5yyJwtVTu9ii0wUnPgqQoiP9K4=}]}";
-    let place = Place::new()?;
+    let installation = Installation::new()?;
     let secret = |name: &str| {
         let mut llama = llama(name, 1.0);
         llama.annotations_mut().insert("text".to_owned(), SECRET.to_owned());
         llama
     };
     // The store contains the sample llama from the start.
-    let mut program = place.start().await?;
+    let mut program = installation.start().await?;
     program.llamas.create(&PostParams::default(), &secret("plain")).await?;
     program.process.terminate()?;
     ensure!(program.process.wait()?.success());
-    ensure!(is_shown(&place)?);
+    ensure!(is_shown(&installation)?);
 
     // Encryption is enabled; unencrypted objects remain so until they are rewritten.
-    let first = configuration(&place, "first.yaml", &[FIRST, "identity: {}"])?;
-    let mut program = place.start_with(FLAG, &first).await?;
+    let first = configuration(&installation, "first.yaml", &[FIRST, "identity: {}"])?;
+    let mut program = installation.start_with(FLAG, &first).await?;
     let before = program.llamas.create(&PostParams::default(), &secret("encrypted")).await?;
-    let in_use = run(&place, "migrate", Some(&first))?;
+    let in_use = run(&installation, "migrate", Some(&first))?;
     ensure!(said(&in_use).contains("is in use by another process"), "{in_use:?}");
     program.process.kill();
-    let migrated = run(&place, "migrate", Some(&first))?;
+    let migrated = run(&installation, "migrate", Some(&first))?;
     ensure!(said(&migrated) == "written again: 2 of 3\n", "{migrated:?}");
-    ensure!(!is_shown(&place)?);
+    ensure!(!is_shown(&installation)?);
 
     // Another key replaces the first.
-    let second = configuration(&place, "second.yaml", &[SECOND, FIRST])?;
-    let migrated = run(&place, "migrate", Some(&second))?;
+    let second = configuration(&installation, "second.yaml", &[SECOND, FIRST])?;
+    let migrated = run(&installation, "migrate", Some(&second))?;
     ensure!(said(&migrated) == "written again: 3 of 3\n", "{migrated:?}");
-    let last = configuration(&place, "last.yaml", &[SECOND])?;
-    let mut program = place.start_with(FLAG, &last).await?;
+    let last = configuration(&installation, "last.yaml", &[SECOND])?;
+    let mut program = installation.start_with(FLAG, &last).await?;
     let llamas = program.llamas.list(&ListParams::default()).await?.items;
     let has_text =
         |llama: &&Llama| llama.annotations().get("text").is_some_and(|text| text == SECRET);
@@ -103,22 +103,22 @@ async fn encrypted_objects_can_be_read_only_with_their_key() -> Result<()> {
 
     // A missing key or a wrong file is reported.
     let locked = "cannot be decrypted (--encryption-provider-config): it is encrypted with the key \"second\" of secretbox, which is not configured for it";
-    let without = refused(place.command()?)?;
+    let without = refused(installation.command())?;
     ensure!(without.contains(locked) && without.contains("--data-dir"), "{without}");
-    let mut with_first = place.command()?;
+    let mut with_first = installation.command();
     with_first.arg(FLAG).arg(&first);
     let with_first = refused(with_first)?;
     ensure!(with_first.contains(locked), "{with_first}");
     for command in ["export", "migrate"] {
-        let output = run(&place, command, None)?;
+        let output = run(&installation, command, None)?;
         ensure!(output.status.code() == Some(1) && said(&output).contains(locked), "{output:?}");
-        let output = run(&place, command, Some(Path::new("/nowhere")))?;
+        let output = run(&installation, command, Some(Path::new("/nowhere")))?;
         ensure!(
             said(&output).contains("--encryption-provider-config /nowhere: No such file"),
             "{output:?}"
         );
     }
-    let exported = run(&place, "export", Some(&last))?;
+    let exported = run(&installation, "export", Some(&last))?;
     ensure!(exported.status.success() && said(&exported) == "exported 3 objects\n", "{exported:?}");
     let mut in_memory = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
     in_memory.args(["--standalone", "--secure-port", "0", FLAG]).arg(&last);
@@ -126,12 +126,12 @@ async fn encrypted_objects_can_be_read_only_with_their_key() -> Result<()> {
     let in_memory = refused(in_memory)?;
     ensure!(in_memory.contains("objects are kept in memory alone"), "{in_memory}");
     // A backup needs no key and contains no plain text.
-    let copy = place.path().join("copy");
+    let copy = installation.path().join("copy");
     let output = Command::new(env!("CARGO_BIN_EXE_farm-operator"))
         .arg("backup")
         .arg(&copy)
         .arg("--data-dir")
-        .arg(place.path().join("data"))
+        .arg(installation.path().join("data"))
         .output()?;
     ensure!(output.status.success(), "{output:?}");
     ensure!(!fs::read(&copy)?.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()));

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::disk::Disk;
-use crate::program::Place;
+use crate::installation::Installation;
 use crate::{PATIENCE, llama};
 
 /// Whether a write was rejected because the disk is full.
@@ -28,13 +28,10 @@ fn is_status<T>(answer: &Result<T, kube::Error>, code: u16) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deletions_succeed_on_a_full_disk_and_other_writes_are_rejected() -> Result<()> {
-    let Some(disk) = Disk::new(80 << 20)? else {
-        println!("left out: nothing can be mounted here");
-        return Ok(());
-    };
-    let place = Place::on(disk)?;
-    let disk = place.disk().context("a disk")?;
-    let mut program = place.start().await?;
+    let Some(disk) = Disk::new(80 << 20)? else { return Ok(()) };
+    let installation = Installation::on(disk)?;
+    let disk = installation.disk().context("a disk")?;
+    let mut program = installation.start().await?;
     let (mut made, text) = (Vec::new(), "x".repeat(200_000));
     let large = |name: &str| {
         let mut llama = llama(name, 1.0);
@@ -78,7 +75,7 @@ async fn deletions_succeed_on_a_full_disk_and_other_writes_are_rejected() -> Res
 
     // Acknowledged objects exist after a start on a full disk.
     program.process.kill();
-    program = place.start().await?;
+    program = installation.start().await?;
     let marked = program.llamas.delete("l0", &DeleteParams::default()).await?;
     ensure!(marked.left().is_some_and(|held| held.metadata.deletion_timestamp.is_some()));
     // Controllers remove their finalizers one by one.
@@ -97,7 +94,7 @@ async fn deletions_succeed_on_a_full_disk_and_other_writes_are_rejected() -> Res
     let refused = program.llamas.patch("dolly", &PatchParams::default(), &hold).await;
     ensure!(refused.as_ref().is_err_and(is_no_room), "{refused:?}");
     program.process.kill();
-    program = place.start().await?;
+    program = installation.start().await?;
     let left = program.llamas.list(&ListParams::default()).await?.items;
     let left: Vec<String> = left.iter().map(ResourceExt::name_any).collect();
     ensure!(left.len() == 2 && left.contains(&"dolly".to_owned()), "{left:?}");
@@ -107,7 +104,7 @@ async fn deletions_succeed_on_a_full_disk_and_other_writes_are_rejected() -> Res
     program.process.wait()?;
     ensure!(disk.command("rm").arg("-f").arg(disk.path().join("data/ballast")).status()?.success());
     disk.fill()?;
-    program = place.start().await?;
+    program = installation.start().await?;
     ensure!(program.llamas.list(&ListParams::default()).await?.items.len() == 2);
     let refused = program.llamas.create(&PostParams::default(), &large("late")).await;
     ensure!(refused.as_ref().is_err_and(is_no_room), "{refused:?}");
@@ -228,10 +225,7 @@ const FARM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/farm.yaml");
 /// A start does not rewrite what exists already: loaded objects, the server's own objects, and the kubeconfig.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_a_cluster_starts_on_a_full_disk_and_serves_reads() -> Result<()> {
-    let Some(disk) = Disk::new(60 << 20)? else {
-        println!("left out: nothing can be mounted here");
-        return Ok(());
-    };
+    let Some(disk) = Disk::new(60 << 20)? else { return Ok(()) };
     let server = Standalone::start(&disk).await?;
     server.any_pod().await.context("nothing was loaded")?;
     server.kill()?;
@@ -261,10 +255,7 @@ enum Left {
 async fn a_server_started_on_a_full_disk_serves_reads() -> Result<()> {
     for left in [Left::Nothing, Left::NoNames] {
         for is_killed in [true, false] {
-            let Some(disk) = Disk::new(60 << 20)? else {
-                println!("left out: nothing can be mounted here");
-                return Ok(());
-            };
+            let Some(disk) = Disk::new(60 << 20)? else { return Ok(()) };
             let check = serves_reads(&disk, left, is_killed).await;
             check.with_context(|| format!("{left:?}, killed before: {is_killed}"))?;
         }

@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
+use crate::installation::{Installation, Program};
 use crate::llama;
-use crate::program::{Place, Program};
 
 const SIZE: usize = 250_000;
 const PATCHES: usize = 600;
@@ -25,8 +25,8 @@ fn most_memory(program: &Program) -> Result<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_patches_of_a_large_object_use_limited_disk_and_memory() -> Result<()> {
-    let place = Place::new()?;
-    let start = || place.start_with("--store-memory-mib", Path::new("32"));
+    let installation = Installation::new()?;
+    let start = || installation.start_with("--store-memory-mib", Path::new("32"));
     let mut program = start().await?;
     let idle = most_memory(&program)?;
     program.llamas.create(&PostParams::default(), &llama("large", 1.0)).await?;
@@ -36,7 +36,7 @@ async fn repeated_patches_of_a_large_object_use_limited_disk_and_memory() -> Res
         let patch = Patch::Merge(json!({"metadata": {"annotations": {"text": written}}}));
         program.llamas.patch("large", &PatchParams::default(), &patch).await?;
     }
-    let file = fs::metadata(place.path().join("data/objects.db"))?.len();
+    let file = fs::metadata(installation.path().join("data/objects.db"))?.len();
     ensure!(file < 40 * MIB, "{file} bytes for one object");
     program.process.kill();
     let mut program = start().await?;

@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::program::{Place, Program};
+use crate::installation::{Installation, Program};
 use crate::{PATIENCE, llama, number};
 
 /// An event of a watch: the revision, the type and the name.
@@ -86,10 +86,15 @@ fn replace(program: &mut Program, data: &Path, copy: &Path, is_killed: bool) -> 
 }
 
 /// Makes a copy, while the program runs or while it is stopped.
-async fn copy(place: &Place, program: Program, file: &Path, is_running: bool) -> Result<Program> {
+async fn copy(
+    installation: &Installation,
+    program: Program,
+    file: &Path,
+    is_running: bool,
+) -> Result<Program> {
     if is_running {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_farm-operator"));
-        command.arg("backup").arg(file).arg("--data-dir").arg(place.path().join("data"));
+        command.arg("backup").arg(file).arg("--data-dir").arg(installation.path().join("data"));
         let done = command.output()?;
         ensure!(done.status.success(), "{done:?}");
         return Ok(program);
@@ -97,14 +102,14 @@ async fn copy(place: &Place, program: Program, file: &Path, is_running: bool) ->
     let mut program = program;
     program.process.terminate()?;
     ensure!(program.process.wait()?.success());
-    fs::copy(place.path().join("data").join(FILE), file)?;
-    place.start().await
+    fs::copy(installation.path().join("data").join(FILE), file)?;
+    installation.start().await
 }
 
 async fn go_back(is_running: bool) -> Result<()> {
-    let place = Place::new()?;
-    let (data, file) = (place.path().join("data"), place.path().join("copy.db"));
-    let mut program = place.start().await?;
+    let installation = Installation::new()?;
+    let (data, file) = (installation.path().join("data"), installation.path().join("copy.db"));
+    let mut program = installation.start().await?;
     let begin: u64 = {
         let list = program.llamas.list(&ListParams::default()).await?;
         list.metadata.resource_version.context("no version")?.parse()?
@@ -120,7 +125,7 @@ async fn go_back(is_running: bool) -> Result<()> {
     ensure!(all.len() == 2 && all[0].1 == "deleted" && all[1] == fourth, "{all:?}");
     kept.extend(all);
 
-    program = copy(&place, program, &file, is_running).await?;
+    program = copy(&installation, program, &file, is_running).await?;
     let mut lost = Vec::new();
     // When the copy is restored a second time, it does not contain the first restore either.
     for time in 0..2 {
@@ -132,7 +137,7 @@ async fn go_back(is_running: bool) -> Result<()> {
         let list = program.llamas.list(&ListParams::default()).await?;
         ensure!(list.items.iter().any(|llama| llama.name_any() == "lost"));
         replace(&mut program, &data, &file, is_running)?;
-        program = place.start().await?;
+        program = installation.start().await?;
     }
     let llamas = &program.llamas;
     let mut after = kept.clone();

@@ -12,8 +12,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::history::State;
+use crate::installation::Installation;
 use crate::llama;
-use crate::program::Place;
 use crate::recorder::{Random, Record, Recorder, Recording, length};
 
 const WRITERS: u64 = 8;
@@ -125,29 +125,20 @@ async fn write_all(llamas: &Api<Llama>, steps: &Steps, writers: u64) -> Result<(
     Ok(())
 }
 
-/// A place with a recorder of file operations; `None` if the recorder cannot be built.
-fn recorded_place() -> Result<Option<(Place, Recorder)>> {
-    let place = Place::new()?;
-    let recorder = Recorder::build(place.path())?;
-    if recorder.is_none() {
-        println!("left out: there is no C compiler");
-    }
-    Ok(recorder.map(|recorder| (place, recorder)))
-}
-
 /// The llamas that a program serves from these files.
-async fn shown(place: &Place, folder: &Path) -> Result<Vec<Llama>> {
-    let program = place.start_in(folder).await?;
+async fn shown(installation: &Installation, folder: &Path) -> Result<Vec<Llama>> {
+    let program = installation.start_in(folder).await?;
     Ok(program.llamas.list(&ListParams::default()).await?.items)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_writes_survive_power_loss_at_any_moment() -> Result<()> {
     let images: usize = std::env::var("IMAGES").map_or(Ok(40), |images| images.parse())?;
-    let Some((place, recorder)) = recorded_place()? else { return Ok(()) };
-    let (folder, record) = (place.path().join("data"), place.path().join("record"));
+    let installation = Installation::new()?;
+    let recorder = Recorder::build(installation.path())?;
+    let (folder, record) = (installation.path().join("data"), installation.path().join("record"));
     let recording = Recording { folder: &folder, record: &record, failure: None };
-    let mut program = place.start_recorded(&recorder, &recording).await?;
+    let mut program = installation.start_recorded(&recorder, &recording).await?;
     let steps = Steps::new(&record);
     write_all(&program.llamas, &steps, WRITERS).await?;
     program.process.kill();
@@ -160,9 +151,9 @@ async fn acknowledged_writes_survive_power_loss_at_any_moment() -> Result<()> {
         // A lying disk must be detected; otherwise this test would check nothing.
         let lies = if image % 8 == 7 { LIES } else { 0 };
         let step = random.below(record.count() as u64) as usize;
-        let files = place.path().join(format!("image-{image}"));
+        let files = installation.path().join(format!("image-{image}"));
         record.lose_power(step, &mut random, lies, &files)?;
-        let checked = match shown(&place, &files).await {
+        let checked = match shown(&installation, &files).await {
             Ok(found) => steps.check(&found, record.end_of(step)),
             Err(error) => Err(error),
         };
@@ -183,17 +174,18 @@ async fn acknowledged_writes_survive_power_loss_at_any_moment() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_fails_at_any_step() -> Result<()> {
     let failures: usize = std::env::var("FAILURES").map_or(Ok(12), |failures| failures.parse())?;
-    let Some((place, recorder)) = recorded_place()? else { return Ok(()) };
+    let installation = Installation::new()?;
+    let recorder = Recorder::build(installation.path())?;
     for failure in 0..failures {
         // The first failures happen during the start, the others during many writes.
         let step = 1 + failure * (failure + 3);
-        let folder = place.path().join(format!("failure-{failure}"));
-        let record = place.path().join(format!("record-{failure}"));
+        let folder = installation.path().join(format!("failure-{failure}"));
+        let record = installation.path().join(format!("record-{failure}"));
         let error = ERRORS[failure % 2];
         let recording =
             Recording { folder: &folder, record: &record, failure: Some((step, error)) };
         let steps = Steps::new(&record);
-        match place.start_recorded(&recorder, &recording).await {
+        match installation.start_recorded(&recorder, &recording).await {
             Ok(mut program) => {
                 write_all(&program.llamas, &steps, 2).await?;
                 if error == ERRORS[0] {
@@ -205,7 +197,7 @@ async fn a_disk_fails_at_any_step() -> Result<()> {
             Err(error) if format!("{error:#}").contains("objects.db") => {}
             Err(error) => bail!(error.context(format!("step {step}: not a word about the file"))),
         }
-        let found = shown(&place, &folder).await.with_context(|| format!("step {step}"))?;
+        let found = shown(&installation, &folder).await.with_context(|| format!("step {step}"))?;
         steps.check(&found, u64::MAX).with_context(|| format!("step {step}"))?;
     }
     Ok(())

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use test_cluster::preloaded_library;
 
 /// The page size of the system, in bytes. Pages reach a disk one by one.
 const PAGE: usize = 4_096;
@@ -25,15 +26,10 @@ pub struct Recording<'a> {
 }
 
 impl Recorder {
-    /// Builds the library in a directory; returns `None` if there is no C compiler.
-    pub fn build(folder: &Path) -> Result<Option<Self>> {
+    /// Builds the library in a directory.
+    pub fn build(folder: &Path) -> Result<Self> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/durability/recorder.c");
-        let library = folder.join("recorder.so");
-        let mut command = Command::new("cc");
-        command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source);
-        let Ok(built) = command.args(["-ldl", "-lpthread"]).output() else { return Ok(None) };
-        ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        Ok(Some(Self(library)))
+        Ok(Self(preloaded_library(&source, folder)?))
     }
 
     /// Configures a command so that its process is recorded.

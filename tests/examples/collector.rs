@@ -321,13 +321,9 @@ pub fn needs_a_cluster() -> Result<()> {
         ensure!(!is_good && errors.lines().count() == 1, "{errors}");
         ensure!(errors.contains("KUBECONFIG") && errors.contains("No such file"), "{errors}");
         // No program listens on a port that was free a moment ago.
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}],
-        });
+        let port = test_cluster::free_port()?;
+        let cluster = json!({"server": format!("http://127.0.0.1:{port}")});
+        let config = test_cluster::kubeconfig(&cluster, &json!({}));
         std::fs::write(&kubeconfig, config.to_string())?;
         let (is_good, _, errors) = run("collector", &kubeconfig, &arguments).await?;
         ensure!(!is_good && errors.lines().count() == 1, "{errors}");

@@ -1,6 +1,5 @@
 //! reflected: its responses contain the objects of the cluster.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,11 +9,12 @@ use kube::CustomResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use test_cluster::ControlPlane;
+use test_server::client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::foos::{Foo, FooSpec};
-use crate::world::{Cluster, Program, block_on, client, delete, eventually};
+use crate::world::{Cluster, Program, block_on, delete, eventually};
 
 const MANIFEST: &str = include_str!("../../examples/reflected/deployment.yaml");
 
@@ -161,7 +161,7 @@ pub fn survives_a_restart() -> Result<()> {
             (folder.join("data"), folder.join("first"), folder.join("second"));
         write(&first, &[foo("a", "stays not"), foo("b", "old")])?;
         write(&second, &[foo("b", "new"), foo("c", "comes")])?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = test_cluster::free_port()?;
         // The server leaves its kubeconfig.
         let mut server = standalone(port, &data, &first)?;
         server.prints("export KUBECONFIG=").await?;

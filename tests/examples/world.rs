@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kube::api::{Api, DeleteParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use standalone_apiserver::TestServer;
 use tempfile::TempDir;
 use test_cluster::Process;
+use test_server::client;
 use tokio::time::{Instant, sleep};
 
 use crate::Scenario;
@@ -38,13 +38,6 @@ impl Cluster {
         let client = client(&kubeconfig).await?;
         Ok(Self { kubeconfig, client, is_real: true })
     }
-}
-
-pub async fn client(kubeconfig: &Path) -> Result<Client> {
-    let options = KubeConfigOptions::default();
-    let config = Kubeconfig::read_from(kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(config, &options).await?;
-    Ok(Client::try_from(config)?)
 }
 
 pub fn on_a_test_server(scenario: Scenario) -> Result<()> {

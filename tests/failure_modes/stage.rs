@@ -9,15 +9,14 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 use test_cluster::{Kubectl, Printed, Programs};
+use test_server::client_without_retries;
 
 use crate::direct::LLAMAS;
 use crate::harness::Shared;
 use crate::rest::Work;
 use crate::switch::Switch;
-use crate::traffic::client;
 use crate::world::{API_SERVICE, API_SERVICES, NAMESPACE, World, install};
 
 pub const SERVICE: (&str, &str) = (NAMESPACE, farm_operator::NAME);
@@ -41,8 +40,7 @@ impl Shared for Stage {
         let world = World::start(programs)?;
         let switch = Switch::to(world.port)?;
         let runtime = tokio::runtime::Runtime::new()?;
-        let kubeconfig = Kubeconfig::read_from(world.control_plane.kubeconfig())?;
-        let client = runtime.block_on(client(kubeconfig))?;
+        let client = runtime.block_on(client_without_retries(&world.control_plane.kubeconfig()))?;
         let stage = Self { world, switch, runtime, client, numbers: AtomicUsize::new(0) };
         stage.lead_through_the_switch()?;
         // Waits until kube-controller-manager works, before a test causes a problem.

@@ -10,14 +10,14 @@ use http::HeaderValue;
 use http::header::ETAG;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::config::Kubeconfig;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use test_cluster::Process;
+use test_server::client_without_retries;
 
 use crate::rest;
 use crate::stage::{Stage, llama};
-use crate::traffic::{Traffic, client};
+use crate::traffic::Traffic;
 use crate::world::{Following, PATIENCE};
 
 const PATH: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
@@ -84,7 +84,7 @@ pub fn kube_apiserver_is_killed(stage: &mut Stage) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let (told, events) = std::sync::mpsc::channel();
     runtime.spawn(async move {
-        let client = client(Kubeconfig::read_from(kubeconfig)?).await?;
+        let client = client_without_retries(&kubeconfig).await?;
         let llamas: Api<Llama> = Api::default_namespaced(client);
         let events = watcher(llamas, watcher::Config::default());
         let mut events = events.default_backoff().boxed();
@@ -161,7 +161,7 @@ pub fn slow_readers(stage: &mut Stage) -> Result<()> {
     let kubeconfig = stage.world.control_plane.kubeconfig();
     tokio::runtime::Runtime::new()?.block_on(async {
         let llamas: Api<Llama> =
-            Api::default_namespaced(client(Kubeconfig::read_from(kubeconfig)?).await?);
+            Api::default_namespaced(client_without_retries(&kubeconfig).await?);
         for weight in 2..=CHANGES {
             let patch = Patch::Merge(json!({"spec": {"weight": weight}}));
             llamas.patch("fat", &PatchParams::default(), &patch).await?;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use farm_operator::v1alpha::{Llama, LlamaSpec};
 use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
+use test_server::client_without_retries;
 
 use crate::stage::Stage;
 
@@ -40,7 +40,7 @@ impl Traffic {
             let ends = Arc::clone(&ends);
             move || {
                 tokio::runtime::Runtime::new()?.block_on(async {
-                    let client = client(Kubeconfig::read_from(kubeconfig)?).await?;
+                    let client = client_without_retries(&kubeconfig).await?;
                     let clients =
                         (0..CLIENTS).map(|number| rounds(client.clone(), number, writes, &ends));
                     let rounds = futures::future::try_join_all(clients).await;
@@ -60,14 +60,6 @@ impl Traffic {
         ensure!(rounds > CLIENTS, "{rounds} rounds were made in all");
         Ok(())
     }
-}
-
-pub async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
-    let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    // A retry would hide a failure.
-    config.default_retry = false;
-    Ok(Client::try_from(config)?)
 }
 
 async fn rounds(client: Client, number: usize, writes: bool, ends: &AtomicBool) -> Result<usize> {

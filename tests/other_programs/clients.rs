@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use test_cluster::{ControlPlane, Missing, Programs, lines};
+use test_cluster::{ControlPlane, Missing, Programs, Standalone, lines};
 
-use crate::server::{PATIENCE, Server};
+use crate::{PATIENCE, PROGRAM};
 
 pub const TESTS: &[(&str, Client)] = &[
     ("client_go_in_json", Client::Go { format: "json" }),
@@ -119,7 +119,7 @@ fn source(file: &str) -> PathBuf {
 pub struct Clients {
     programs: Option<Programs>,
     // One client at a time, because some read objects of all namespaces.
-    servers: Mutex<Option<(ControlPlane, Server)>>,
+    servers: Mutex<Option<(ControlPlane, Standalone)>>,
 }
 
 impl Clients {
@@ -134,12 +134,12 @@ impl Clients {
             Some(servers) => servers,
             none => {
                 let control_plane = ControlPlane::start_without_controllers(programs)?;
-                none.insert((control_plane, Server::start(&[])?))
+                none.insert((control_plane, Standalone::start(PROGRAM, &[])?))
             }
         };
         let there = client.command(&control_plane.kubeconfig())?;
         let here = client.command(&server.kubeconfig)?;
-        let folder = server.folder();
+        let folder = server.path();
         let (theirs, ours) = thread::scope(|scope| {
             let theirs = scope.spawn(|| steps(there, &folder.join("there.err")));
             let ours = steps(here, &folder.join("here.err"));
@@ -149,9 +149,9 @@ impl Clients {
         let theirs = theirs.context("at kube-apiserver")?;
         let ours = ours.context("at our server")?;
         let known = Known::read()?;
-        known
-            .judge(&client.name(), &theirs, &ours)
-            .map_err(|found| anyhow!("{found}\nthe end of our server's log:\n{}", server.log()))
+        known.judge(&client.name(), &theirs, &ours).map_err(|found| {
+            anyhow!("{found}\nthe end of our server's log:\n{}", server.end_of_log())
+        })
     }
 
     /// Stops the servers.

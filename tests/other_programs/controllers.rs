@@ -18,9 +18,9 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, Resource, ResourceExt};
 use serde_json::{Value, json};
-use test_cluster::{Process, Programs, start_controller_manager};
+use test_cluster::{Process, Programs, Standalone, start_controller_manager};
 
-use crate::server::{PATIENCE, Server};
+use crate::{PATIENCE, PROGRAM};
 
 type TestFuture = Pin<Box<dyn Future<Output = Result<()>>>>;
 type Test = fn(Client) -> TestFuture;
@@ -45,7 +45,7 @@ pub struct Controllers {
 struct Running {
     // Dropped in this order, because the manager sends requests to the server and writes to its directory.
     manager: Process,
-    server: Server,
+    server: Standalone,
 }
 
 impl Controllers {
@@ -73,7 +73,7 @@ impl Controllers {
             let end = told[told.len().saturating_sub(20)..].join("\n");
             anyhow!(
                 "{error:#}\n\nkube-controller-manager:\n{end}\n\nfarm-operator:\n{}",
-                running.server.log()
+                running.server.end_of_log()
             )
         })
     }
@@ -88,15 +88,15 @@ impl Controllers {
                 let tokens = folder.path().join("tokens.csv");
                 std::fs::write(&tokens, format!("{TOKEN},{MANAGER},manager\n"))?;
                 let tokens = format!("--token-auth-file={}", tokens.display());
-                let server = Server::start(&["--load", FARM, &tokens])?;
-                let kubeconfig = with_token(&server.kubeconfig, server.folder())?;
+                let server = Standalone::start(PROGRAM, &["--load", FARM, &tokens])?;
+                let kubeconfig = with_token(&server.kubeconfig, server.path())?;
                 // Each controller has its own ServiceAccount with a token.
                 let flags = [
                     ("controllers", "*".to_owned()),
                     ("use-service-account-credentials", "true".to_owned()),
                 ];
                 let manager =
-                    start_controller_manager(programs, &kubeconfig, server.folder(), &flags)?;
+                    start_controller_manager(programs, &kubeconfig, server.path(), &flags)?;
                 none.insert(Running { manager, server })
             }
         };

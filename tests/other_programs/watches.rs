@@ -4,9 +4,9 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use test_cluster::{Missing, Programs};
+use test_cluster::{Missing, Programs, Standalone};
 
-use crate::server::Server;
+use crate::PROGRAM;
 
 pub const TESTS: &[(&str, &str)] =
     &[("a_thousand_watches_over_http2", "h2"), ("a_thousand_watches_over_http1", "http1")];
@@ -24,7 +24,7 @@ pub fn is_missing() -> bool {
 
 /// Runs the program over this protocol: each of its watches is served.
 pub fn run(protocol: &str) -> Result<()> {
-    let server = Server::start(&[])?;
+    let server = Standalone::start(PROGRAM, &[])?;
     let mut command = Command::new(Programs::watches()?);
     command.arg(&server.kubeconfig).args([protocol, CLIENTS, WATCHES, LEASES, LEASE]);
     let output = command.output()?;

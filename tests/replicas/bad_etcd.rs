@@ -10,10 +10,10 @@ use http::Request;
 use kube::api::PostParams;
 use serde_json::json;
 
-use test_cluster::Process;
+use test_cluster::{Etcd, Process, free_port};
 
-use crate::place::{Place, Replica, free_port};
-use crate::{etcd, llama};
+use crate::installation::{Installation, Replica};
+use crate::llama;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -40,8 +40,8 @@ async fn without_an_etcd_discovery_and_health_answer() -> Result<()> {
     let silent = format!("http://127.0.0.1:{}", silent.local_addr()?.port());
     let nobody = format!("http://127.0.0.1:{}", free_port()?);
     for away in [vec![nobody.clone()], vec![silent, nobody]] {
-        let place = Place::new(away.clone())?;
-        let replica = place.begin(free_port()?, &away, &[]).await?;
+        let installation = Installation::new(away.clone())?;
+        let replica = installation.begin(free_port()?, &away, &[]).await?;
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = text(&replica, "/livez").await {
             ensure!(Instant::now() < deadline, "never alive: {error}");
@@ -66,10 +66,14 @@ async fn without_an_etcd_discovery_and_health_answer() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_exits_if_etcd_is_replaced_by_another_cluster() -> Result<()> {
-    let (Some(mut first), Some(mut second)) = (etcd(1)?, etcd(1)?) else { return Ok(()) };
-    let place = Place::new(first.urls())?;
+    let (Some(mut first), Some(mut second)) =
+        (Etcd::start_unless_missing(1)?, Etcd::start_unless_missing(1)?)
+    else {
+        return Ok(());
+    };
+    let installation = Installation::new(first.urls())?;
     let urls = [first.urls(), second.urls()].concat();
-    let mut replica = place.start_on(free_port()?, &urls, &[]).await?;
+    let mut replica = installation.start_on(free_port()?, &urls, &[]).await?;
     replica.llamas.create(&PostParams::default(), &llama("a", 1.0)).await?;
     first.member(0).kill();
     let said = ended(&mut replica).await?;
@@ -80,11 +84,11 @@ async fn a_server_exits_if_etcd_is_replaced_by_another_cluster() -> Result<()> {
 
 #[test]
 fn unusable_etcd_flags_are_named_in_the_error() -> Result<()> {
-    let place = Place::new(Vec::new())?;
-    let file = place.path().join("nonsense.pem");
+    let installation = Installation::new(Vec::new())?;
+    let file = installation.path().join("nonsense.pem");
     std::fs::write(&file, "nonsense")?;
     let file = file.to_str().context("a name")?;
-    let certificate = place.path().join("ca.crt");
+    let certificate = installation.path().join("ca.crt");
     let certificate = certificate.to_str().context("a name")?;
     let cases: [(&[&str], &str); 9] = [
         (&["--etcd-servers", "10.0.0.1:2379"], "--etcd-servers: \"10.0.0.1:2379\""),
@@ -112,11 +116,9 @@ fn unusable_etcd_flags_are_named_in_the_error() -> Result<()> {
     ];
     for (index, (flags, expected)) in cases.into_iter().enumerate() {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_farm-operator"));
-        let kubeconfig = place.path().join("kubeconfig");
-        // This writes the kubeconfig; the command itself is not used.
-        place.command(1, &[])?;
+        let kubeconfig = installation.path().join("kubeconfig");
         command.args(["--secure-port", "0"]).args(flags).arg("--kubeconfig").arg(kubeconfig);
-        let log = place.path().join(format!("{index}.log"));
+        let log = installation.path().join(format!("{index}.log"));
         let mut process = Process::spawn(&command, &log)?;
         let deadline = Instant::now() + PATIENCE;
         while process.ensure_running().is_ok() {
@@ -132,8 +134,8 @@ fn unusable_etcd_flags_are_named_in_the_error() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_exits_if_etcd_contains_an_object_of_an_unknown_version() -> Result<()> {
-    let Some(etcd) = etcd(1)? else { return Ok(()) };
-    let place = Place::new(etcd.urls())?;
+    let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(()) };
+    let installation = Installation::new(etcd.urls())?;
     let line = json!({"collection": "llamas.farm.example.com", "object": {
         "apiVersion": "farm.example.com/v9", "kind": "Llama",
         "metadata": {"name": "late", "namespace": "default", "uid": "u"},
@@ -148,7 +150,7 @@ async fn a_server_exits_if_etcd_contains_an_object_of_an_unknown_version() -> Re
         encryption_provider_config: None,
     };
     options.import(farm_operator::NAME, line.to_string().as_bytes()).await?;
-    let mut replica = place.begin(free_port()?, &etcd.urls(), &[]).await?;
+    let mut replica = installation.begin(free_port()?, &etcd.urls(), &[]).await?;
     let said = ended(&mut replica).await?;
     let expected = "llamas.farm.example.com default/late is stored in farm.example.com/v9, which this release does not have";
     ensure!(said.contains(expected), "{said}");

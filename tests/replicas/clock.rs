@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
+use test_cluster::preloaded_library;
 
 /// A library that shifts the clock of a process.
 pub struct Clock {
@@ -12,18 +13,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Builds the library in a directory; `None` if there is no C compiler.
-    pub fn build(folder: &Path, seconds: i64) -> Result<Option<Self>> {
+    /// Builds the library in a directory.
+    pub fn build(folder: &Path, seconds: i64) -> Result<Self> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/replicas/clock.c");
-        let library = folder.join("clock.so");
-        let mut command = Command::new("cc");
-        command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source);
-        let Ok(built) = command.output() else {
-            println!("left out: there is no C compiler for a clock that is wrong");
-            return Ok(None);
-        };
-        ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        Ok(Some(Self { library, seconds }))
+        Ok(Self { library: preloaded_library(&source, folder)?, seconds })
     }
 
     /// The shift of the clock, in seconds.

@@ -13,15 +13,15 @@ use futures::{StreamExt, TryStreamExt};
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, WatchEvent, WatchParams};
 use kube::core::ObjectList;
 use kube::{Api, ResourceExt};
-use test_cluster::{Etcd, Past};
+use test_cluster::{Etcd, Past, free_port};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
 use crate::history::{Answer, Ask, Change, Listed, Record, Seen, check, merge};
+use crate::installation::{Installation, Replica};
 use crate::link::{Link, State};
-use crate::place::{Place, Replica, free_port};
-use crate::{etcd, llama};
+use crate::llama;
 
 const REPLICAS: usize = 3;
 /// The replica with the wrong clock.
@@ -276,7 +276,7 @@ fn urls(links: &[Link]) -> Vec<String> {
 /// Causes a random failure for some time. Returns its description.
 async fn disturb(
     etcd: &mut Etcd,
-    (place, replicas, links): (&Place, &mut [Replica], &Links),
+    (installation, replicas, links): (&Installation, &mut [Replica], &Links),
     random: &mut fastrand::Rng,
 ) -> Result<String> {
     let which = random.usize(..REPLICAS);
@@ -305,7 +305,7 @@ async fn disturb(
         3 => {
             let port = replicas[which].port;
             replicas[which].process.kill();
-            replicas[which] = place.start_on(port, &urls(&links[which]), &FORGETS).await?;
+            replicas[which] = installation.start_on(port, &urls(&links[which]), &FORGETS).await?;
             format!("replica {which} was killed")
         }
         all => {
@@ -332,16 +332,14 @@ fn rotated(urls: &[String], by: usize) -> Vec<String> {
 }
 
 /// Shifts the clock of a replica to the past or to the future.
-fn set_clock_wrong(place: &mut Place, port: u16, is_slow: bool) -> Result<()> {
-    let clock = Clock::build(place.path(), if is_slow { -HOUR } else { HOUR })?;
-    if let Some(clock) = clock {
-        place.set_clock(port, clock);
-    }
+fn set_clock_wrong(installation: &mut Installation, port: u16, is_slow: bool) -> Result<()> {
+    let clock = Clock::build(installation.path(), if is_slow { -HOUR } else { HOUR })?;
+    installation.set_clock(port, clock);
     Ok(())
 }
 
-async fn ensure_clock_is_wrong(place: &Place, replica: &Replica) -> Result<()> {
-    let Some(clock) = place.clock_of(replica.port) else { return Ok(()) };
+async fn ensure_clock_is_wrong(installation: &Installation, replica: &Replica) -> Result<()> {
+    let Some(clock) = installation.clock_of(replica.port) else { return Ok(()) };
     let made = replica.llamas.create(&PostParams::default(), &llama("dated", 0.0)).await?;
     let dated = made.creation_timestamp().context("no time of creation")?.0.as_second();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
@@ -357,8 +355,8 @@ async fn responses_of_replicas_are_linearizable_during_failures() -> Result<()> 
     let seed = std::env::var("SEED").map_or(Ok(fastrand::u64(..)), |seed| seed.parse())?;
     println!("SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let Some(mut etcd) = etcd(3)? else { return Ok(()) };
-    let mut place = Place::new(etcd.urls())?;
+    let Some(mut etcd) = Etcd::start_unless_missing(3)? else { return Ok(()) };
+    let mut installation = Installation::new(etcd.urls())?;
     let mut replicas = Vec::new();
     let mut links = Links::new();
     for index in 0..REPLICAS {
@@ -368,18 +366,18 @@ async fn responses_of_replicas_are_linearizable_during_failures() -> Result<()> 
         }
         let port = free_port()?;
         if index == WRONG {
-            set_clock_wrong(&mut place, port, random.bool())?;
+            set_clock_wrong(&mut installation, port, random.bool())?;
         }
-        replicas.push(place.start_on(port, &urls(&own), &FORGETS).await?);
+        replicas.push(installation.start_on(port, &urls(&own), &FORGETS).await?);
         links.push(own);
     }
-    ensure_clock_is_wrong(&place, &replicas[WRONG]).await?;
+    ensure_clock_is_wrong(&installation, &replicas[WRONG]).await?;
     let begin = listed(replicas[0].llamas.list(&ListParams::default()).await?, 0)?;
     let from = begin.number;
     let world = Arc::new(World {
         apis: replicas.iter().map(|replica| replica.llamas.clone()).collect(),
         past: etcd.past(),
-        logs: replicas.iter().map(|replica| place.log(replica.port)).collect(),
+        logs: replicas.iter().map(|replica| installation.log(replica.port)).collect(),
         records: Mutex::default(),
         saying: AtomicU64::new(1),
         is_over: AtomicBool::new(false),
@@ -398,7 +396,7 @@ async fn responses_of_replicas_are_linearizable_during_failures() -> Result<()> 
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut disturbed = Vec::new();
     while Instant::now() < end {
-        let what = disturb(&mut etcd, (&place, &mut replicas, &links), &mut random).await?;
+        let what = disturb(&mut etcd, (&installation, &mut replicas, &links), &mut random).await?;
         println!("{what}");
         disturbed.push(what);
     }

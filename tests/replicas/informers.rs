@@ -19,9 +19,9 @@ use test_cluster::{Etcd, Process, Programs};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::place::{Place, Replica};
+use crate::installation::{Installation, Replica};
+use crate::llama;
 use crate::switch::Switch;
-use crate::{etcd, llama};
 
 const REPLICAS: usize = 3;
 const WRITERS: usize = 4;
@@ -82,7 +82,7 @@ fn versions(llamas: impl IntoIterator<Item = Arc<Llama>>) -> BTreeMap<String, Op
 /// Replicas with one etcd, and tasks that write llamas at all of them.
 struct World {
     etcd: Etcd,
-    place: Place,
+    installation: Installation,
     replicas: Vec<Replica>,
     apis: Arc<Vec<Api<Llama>>>,
     is_over: Arc<AtomicBool>,
@@ -91,15 +91,15 @@ struct World {
 
 impl World {
     async fn start(flags: &[&str]) -> Result<Option<Self>> {
-        let Some(etcd) = etcd(1)? else { return Ok(None) };
-        let place = Place::new(etcd.urls())?;
+        let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(None) };
+        let installation = Installation::new(etcd.urls())?;
         let mut replicas: Vec<Replica> = Vec::new();
         for _ in 0..REPLICAS {
-            replicas.push(place.start(flags).await?);
+            replicas.push(installation.start(flags).await?);
         }
         let apis: Vec<Api<Llama>> = replicas.iter().map(|replica| replica.llamas.clone()).collect();
         let (apis, is_over, writing) = (Arc::new(apis), Arc::default(), JoinSet::new());
-        Ok(Some(Self { etcd, place, replicas, apis, is_over, writing }))
+        Ok(Some(Self { etcd, installation, replicas, apis, is_over, writing }))
     }
 
     fn write(&mut self) {
@@ -122,7 +122,7 @@ impl World {
         } else {
             replica.process.kill();
         }
-        *replica = self.place.start_on(replica.port, &self.etcd.urls(), flags).await?;
+        *replica = self.installation.start_on(replica.port, &self.etcd.urls(), flags).await?;
         Ok(())
     }
 
@@ -171,11 +171,11 @@ async fn replace(flags: &[&str]) -> Result<Option<Vec<usize>>> {
 struct Informer(Process);
 
 impl Informer {
-    fn start(place: &Place, port: u16, streams: bool) -> Result<Self> {
+    fn start(installation: &Installation, port: u16, streams: bool) -> Result<Self> {
         let mut command = Command::new(Programs::informer()?);
-        command.arg(place.kubeconfig(port)?).args(["farm.example.com", "v1alpha", "llamas"]);
+        command.arg(installation.kubeconfig(port)?).args(["farm.example.com", "v1alpha", "llamas"]);
         command.env("KUBE_FEATURE_WatchListClient", streams.to_string());
-        let log = place.path().join(format!("informer-{streams}.log"));
+        let log = installation.path().join(format!("informer-{streams}.log"));
         Ok(Self(Process::spawn(&command, &log)?))
     }
 
@@ -236,7 +236,7 @@ async fn replace_before_informers(flags: &[&str]) -> Result<Option<Vec<(usize, S
     let switch = Switch::to(world.replicas[0].port)?;
     let mut informers = Vec::new();
     for streams in [false, true] {
-        let mut informer = Informer::start(&world.place, switch.port, streams)?;
+        let mut informer = Informer::start(&world.installation, switch.port, streams)?;
         informer.wait_until(|one| Ok(one.0.printed().contains("synced "))).await?;
         informers.push(informer);
     }

@@ -15,10 +15,11 @@ use farm_operator::v1alpha::Llama;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
+use test_cluster::{Etcd, free_port};
 use tokio::task::JoinSet;
 
-use crate::place::{Place, Replica, free_port};
-use crate::{etcd, llama};
+use crate::installation::{Installation, Replica};
+use crate::llama;
 
 /// The number of concurrent chains, which is less than the limit of a server.
 const AT_ONCE: usize = 128;
@@ -119,13 +120,13 @@ fn heavier(llama: &Llama, weight: f64) -> Llama {
 async fn a_replica_with_a_delayed_etcd_watch_returns_correct_responses() -> Result<()> {
     let delay = Duration::from_millis(number("LATE_MILLISECONDS", 400)?);
     let chains: usize = number("CHAINS", 32)?;
-    let Some(etcd) = etcd(1)? else { return Ok(()) };
+    let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(()) };
     let url = &etcd.urls()[0];
     let port = url.rsplit(':').next().context("a port")?.parse()?;
-    let place = Place::new(etcd.urls())?;
-    let prompt = place.start(&[]).await?;
+    let installation = Installation::new(etcd.urls())?;
+    let prompt = installation.start(&[]).await?;
     let through = format!("http://127.0.0.1:{}", late_link(port, delay)?);
-    let late = place.start_on(free_port()?, &[through], &[]).await?;
+    let late = installation.start_on(free_port()?, &[through], &[]).await?;
 
     // Checks the delay: a list of the cached state contains the old state.
     prompt.llamas.create(&PostParams::default(), &llama("first", 1.0)).await?;

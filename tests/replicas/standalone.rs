@@ -1,9 +1,6 @@
 //! Standalone servers with one etcd. Definitions are created and deleted at any of them, and all servers apply them.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -13,12 +10,11 @@ use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
     PatchParams, PostParams,
 };
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use test_cluster::{Etcd, Standalone};
+use test_server::client;
 use tokio::time::sleep;
-
-use crate::etcd;
 
 /// The timeout for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,28 +24,16 @@ const ROUNDS: u32 = 12;
 
 /// A server. Dropping it stops the server.
 struct Server {
-    child: Child,
+    _program: Standalone,
     client: Client,
 }
 
 impl Server {
-    async fn start(etcd: &[String], folder: &Path, name: &str) -> Result<Self> {
-        let kubeconfig = folder.join(name);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
-        command.args(["--standalone", "--secure-port", "0", "--etcd-servers", &etcd.join(",")]);
-        command.arg("--cert-dir").arg(folder.join("certificates"));
-        command.arg("--write-kubeconfig").arg(&kubeconfig);
-        let log = folder.join(format!("{name}.log"));
-        command.env_remove("KUBECONFIG").stdout(Stdio::piped()).stderr(File::create(&log)?);
-        command.env("RUST_BACKTRACE", "0");
-        let mut child = command.spawn()?;
-        let (output, mut line) = (child.stdout.take().context("an output")?, String::new());
-        // The line is printed once the server is ready.
-        BufReader::new(output).read_line(&mut line)?;
-        ensure!(!line.is_empty(), "{}", std::fs::read_to_string(&log)?);
-        let read = Kubeconfig::read_from(&kubeconfig)?;
-        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
-        Ok(Self { child, client: Client::try_from(config)? })
+    async fn start(etcd: &[String], certificates: &Path) -> Result<Self> {
+        let (etcd, certificates) = (etcd.join(","), certificates.display().to_string());
+        let flags = ["--etcd-servers", &etcd, "--cert-dir", &certificates];
+        let program = Standalone::start(env!("CARGO_BIN_EXE_farm-operator"), &flags)?;
+        Ok(Self { client: client(&program.kubeconfig).await?, _program: program })
     }
 
     fn definitions(&self) -> Api<CustomResourceDefinition> {
@@ -60,13 +44,6 @@ impl Server {
         let kind = GroupVersionKind::gvk("example.com", "v1", "Foo");
         let resource = ApiResource::from_gvk_with_plural(&kind, "foos");
         Api::default_namespaced_with(self.client.clone(), &resource)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -118,14 +95,12 @@ async fn is_served(server: &Server) -> Result<bool> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn standalone_servers_on_one_etcd_serve_the_same_definitions_and_objects() -> Result<()> {
-    let Some(etcd) = etcd(1)? else { return Ok(()) };
+    let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let urls = etcd.urls();
     // The etcd is empty, and both servers start at the same time.
-    let (one, other) = tokio::join!(
-        Server::start(&urls, folder.path(), "one"),
-        Server::start(&urls, folder.path(), "other"),
-    );
+    let (one, other) =
+        tokio::join!(Server::start(&urls, folder.path()), Server::start(&urls, folder.path()),);
     let (one, other) = (one?, other?);
     let post = PostParams::default();
     let namespaces = |server: &Server| Api::<Namespace>::all(server.client.clone());
@@ -192,7 +167,7 @@ async fn standalone_servers_on_one_etcd_serve_the_same_definitions_and_objects()
 
     // One server is killed, and its successor knows the whole state.
     drop(one);
-    let one = Server::start(&urls, folder.path(), "one").await?;
+    let one = Server::start(&urls, folder.path()).await?;
     ensure!(one.foos().get("a").await?.uid() == created.uid());
     other.definitions().delete(DEFINITION, &DeleteParams::default()).await?;
     for server in [&one, &other] {
@@ -205,13 +180,11 @@ async fn standalone_servers_on_one_etcd_serve_the_same_definitions_and_objects()
 /// happens and at whichever server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recreated_definition_has_none_of_its_earlier_objects() -> Result<()> {
-    let Some(etcd) = etcd(1)? else { return Ok(()) };
+    let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let urls = etcd.urls();
-    let servers = [
-        Server::start(&urls, folder.path(), "one").await?,
-        Server::start(&urls, folder.path(), "other").await?,
-    ];
+    let servers =
+        [Server::start(&urls, folder.path()).await?, Server::start(&urls, folder.path()).await?];
     for round in 0..ROUNDS {
         let here = &servers[round as usize % 2];
         let there = &servers[(round as usize / 2 + 1) % 2];

@@ -7,9 +7,10 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
+use test_cluster::Etcd;
 
-use crate::place::Place;
-use crate::{etcd, llama};
+use crate::installation::Installation;
+use crate::llama;
 
 /// Runs the program with this standard input.
 fn run(arguments: &[&str], input: &str) -> Result<Output> {
@@ -30,9 +31,9 @@ fn said(output: &Output) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_move_between_stores() -> Result<()> {
-    let Some(etcd) = etcd(1)? else { return Ok(()) };
-    let place = Place::new(etcd.urls())?;
-    let replica = place.start(&[]).await?;
+    let Some(etcd) = Etcd::start_unless_missing(1)? else { return Ok(()) };
+    let installation = Installation::new(etcd.urls())?;
+    let replica = installation.start(&[]).await?;
     for (name, weight) in [("a", 1.0), ("b", 2.0)] {
         replica.llamas.create(&PostParams::default(), &llama(name, weight)).await?;
     }
@@ -43,7 +44,7 @@ async fn objects_move_between_stores() -> Result<()> {
     ensure!(said(&exported) == "exported 3 objects\n", "{}", said(&exported));
     let lines = String::from_utf8(exported.stdout)?;
 
-    let folder = place.path().join("data");
+    let folder = installation.path().join("data");
     let folder = folder.to_str().context("a name")?;
     let imported = run(&["import", "--data-dir", folder], &lines)?;
     let expected = "imported 3 objects; 0 with the same names existed already\n";
@@ -59,7 +60,7 @@ async fn objects_move_between_stores() -> Result<()> {
     let import = ["import", "--etcd-servers", &servers, "--etcd-prefix", prefix];
     let moved = run(&import, &lines)?;
     ensure!(moved.status.success(), "{}", said(&moved));
-    let other = place.start(&["--etcd-prefix", prefix]).await?;
+    let other = installation.start(&["--etcd-prefix", prefix]).await?;
     let after = other.llamas.list(&ListParams::default()).await?.items;
     ensure!(after.len() == before.len(), "{after:?}");
     for (before, after) in before.iter().zip(&after) {

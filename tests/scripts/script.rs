@@ -151,11 +151,7 @@ impl Stage {
             request = request.header(name, filled(value));
         }
         let user = match user {
-            "admin" => User {
-                name: "admin".into(),
-                groups: vec!["system:masters".into()],
-                ..User::default()
-            },
+            "admin" => test_server::admin(),
             name => User {
                 name: name.into(),
                 groups: vec!["system:authenticated".into()],

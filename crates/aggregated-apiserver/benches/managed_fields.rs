@@ -6,16 +6,14 @@
 #![allow(clippy::unwrap_used, missing_docs)] // a benchmark is a test, and its macros document nothing
 
 use std::cell::Cell;
-use std::convert::Infallible;
 
-use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::{InProcess, Kinds};
 use axum::body::Body;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use http::{Request, Response};
+use http::Request;
 use http_body_util::BodyExt;
-use kube::Client;
 use mimalloc::MiMalloc;
+use test_server::{admin, api_server, unreachable_cluster};
 use tokio::runtime::{Builder, Runtime};
 
 /// As in the program.
@@ -85,25 +83,18 @@ struct World {
 impl World {
     fn new(drops: bool) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let nobody = tower::service_fn(|_: Request<kube::client::Body>| async {
-            Ok::<_, Infallible>(Response::new(Body::empty()))
-        });
-        let server = ApiServer::new("foos", Kinds::new().crds_from_yaml(DEFINITION).unwrap());
-        let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
+        let server = api_server(Kinds::new().crds_from_yaml(DEFINITION).unwrap());
         let server = if drops { server.without_managed_fields() } else { server };
-        let server =
-            runtime.block_on(async { server.in_process(Client::new(nobody, "default")).await });
+        let server = runtime.block_on(async { server.in_process(unreachable_cluster()).await });
         Self { runtime, server: server.unwrap(), number: Cell::new(0) }
     }
 
     /// Answers with what is answered.
     fn ask(&self, method: &str, path: &str, language: &str, body: String) -> String {
-        let groups = vec!["system:masters".to_owned()];
-        let admin = User { name: "admin".to_owned(), groups, ..User::default() };
         let request = Request::builder().method(method).uri(path).header("content-type", language);
         let request = request.body(Body::from(body)).unwrap();
         self.runtime.block_on(async {
-            let response = self.server.respond(admin, request).await;
+            let response = self.server.respond(admin(), request).await;
             assert!(response.status().is_success(), "{method} {path}: {}", response.status());
             let answer = response.into_body().collect().await.unwrap().to_bytes();
             String::from_utf8(answer.into()).unwrap()

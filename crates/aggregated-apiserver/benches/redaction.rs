@@ -5,13 +5,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs)] // a benchmark is a test, and its macros document nothing
 
-#[path = "../tests/fake_cluster/mod.rs"]
-mod fake_cluster;
-
 use aggregated_apiserver::{ApiServer, Computed, FieldPermissions, InProcess, Kinds, Lookup, User};
 use axum::body::Body;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use fake_cluster::FakeCluster;
 use http::Request;
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -22,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use test_server::FakeCluster;
 use tokio::runtime::{Builder, Runtime};
 
 /// As in the program.

@@ -4,9 +4,6 @@
 
 #![allow(clippy::unwrap_used, missing_docs)] // a benchmark is a test, and its macros document nothing
 
-#[path = "../tests/in_process/mod.rs"]
-mod in_process;
-
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -100,7 +97,7 @@ struct World {
 impl World {
     fn of(definition: &str) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let server = runtime.block_on(in_process::server(definition));
+        let server = runtime.block_on(test_server::server(definition));
         Self { runtime, server }
     }
 
@@ -124,7 +121,7 @@ impl World {
         let request = request.header("content-type", language);
         let request = request.body(Body::from(body)).unwrap();
         self.runtime.block_on(async {
-            let response = self.server.respond(in_process::admin(), request).await;
+            let response = self.server.respond(test_server::admin(), request).await;
             assert!(response.status().is_success(), "{method} {path}: {}", response.status());
             response.into_body().collect().await.unwrap().to_bytes().len()
         })
@@ -141,7 +138,7 @@ impl World {
     fn version_of(&self, path: &str) -> String {
         let request = Request::get(path).body(Body::empty()).unwrap();
         self.runtime.block_on(async {
-            let response = self.server.respond(in_process::admin(), request).await;
+            let response = self.server.respond(test_server::admin(), request).await;
             let list = response.into_body().collect().await.unwrap().to_bytes();
             let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
             list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
@@ -305,7 +302,7 @@ fn watchers(criterion: &mut Criterion) {
     let watch = |world: &World, query: &str, accept: &str| {
         let request = Request::get(format!("{FOOS}?watch=true{query}")).header("accept", accept);
         let request = request.body(Body::empty()).unwrap();
-        let response = world.server.respond(in_process::admin(), request);
+        let response = world.server.respond(test_server::admin(), request);
         world.runtime.block_on(response).into_body()
     };
     let mut group = criterion.benchmark_group("change for 1000 watchers");

@@ -5,9 +5,6 @@
 
 #![allow(clippy::unwrap_used, missing_docs)] // a benchmark is a test, and its macros document nothing
 
-#[path = "../tests/in_process/mod.rs"]
-mod in_process;
-
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -112,7 +109,7 @@ impl World {
         });
         // Of so many threads as the machine has cores, as the program.
         let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
-        let server = runtime.block_on(in_process::server(&definition.to_string()));
+        let server = runtime.block_on(test_server::server(&definition.to_string()));
         Self { runtime, server: Arc::new(server) }
     }
 
@@ -129,7 +126,7 @@ async fn ask(server: &InProcess, method: &str, path: &str, body: String) -> (Sta
     let request = Request::builder().method(method).uri(path);
     let request = request.header("content-type", "application/json");
     let request = request.body(Body::from(body)).unwrap();
-    let response = server.respond(in_process::admin(), request).await;
+    let response = server.respond(test_server::admin(), request).await;
     let status = response.status();
     (status, response.into_body().collect().await.unwrap().to_bytes().len())
 }
@@ -177,7 +174,7 @@ fn writes(criterion: &mut Criterion) {
 /// Lists of ten thousand objects, in the stored version and in another version.
 fn lists(criterion: &mut Criterion) {
     let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
-    let server = in_process::server_of(Kinds::new().stored::<v1::Foo>());
+    let server = test_server::server_of(Kinds::new().stored::<v1::Foo>());
     let world = World { server: Arc::new(runtime.block_on(server)), runtime };
     let kept = "/apis/example.com/v1alpha/namespaces/default/foos";
     for number in 0..MANY {

@@ -2,22 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod in_process;
-
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use aggregated_apiserver::admission::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
-use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::{ApiServer, FieldError, InProcess, Kinds};
-use axum::body::Body;
+use aggregated_apiserver::{FieldError, InProcess, Kinds};
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use kube::Client;
+use http::{Method, Response, StatusCode};
 use serde_json::{Map, Value, json};
+use test_server::{admin, request, send};
 
 const DEFINITIONS: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
@@ -191,15 +185,10 @@ impl AdmissionPlugin for Obedient {
 }
 
 async fn server() -> (InProcess, Log) {
-    let away = tower::service_fn(|_: Request<kube::client::Body>| async {
-        Ok::<_, Infallible>(Response::new(Body::empty()))
-    });
     let log = Log::default();
     let kinds = Kinds::new().with_admission_plugin(Obedient(Arc::clone(&log)));
     let kinds = kinds.merge(Kinds::new().crds_from_yaml(DEFINITIONS).unwrap());
-    let server = ApiServer::new("foos", kinds);
-    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
-    (server.in_process(Client::new(away, "default")).await.unwrap(), log)
+    (test_server::server_of(kinds).await, log)
 }
 
 async fn ask(server: &InProcess, method: Method, path: &str, body: &Value) -> Response<Value> {
@@ -207,13 +196,9 @@ async fn ask(server: &InProcess, method: Method, path: &str, body: &Value) -> Re
         Method::PATCH => "application/merge-patch+json",
         _ => "application/json",
     };
-    let request = Request::builder().method(method).uri(path).header("content-type", language);
-    let request = request.header("user-agent", "test/1.0 (linux)");
-    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    let request = request.body(body).unwrap();
-    let (head, body) = server.respond(in_process::admin(), request).await.into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
-    Response::from_parts(head, serde_json::from_slice(&body).unwrap())
+    let mut request = request(method, path, language, body);
+    request.headers_mut().insert("user-agent", "test/1.0 (linux)".parse().unwrap());
+    send(server, admin(), request).await
 }
 
 fn foo(name: &str, order: &str) -> Value {

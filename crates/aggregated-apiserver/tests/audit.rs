@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use std::path::Path;
 
 use aggregated_apiserver::admission::{
@@ -16,13 +14,13 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use in_process::{DEFINITION, admin};
 use serde_json::{Map, Value, json};
+use test_server::{DEFINITION, admin};
 
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 
 async fn server(folder: &Path, rules: &str) -> InProcess {
-    in_process::audited_server(DEFINITION, &arguments(folder, rules)).await
+    test_server::audited_server(DEFINITION, &arguments(folder, rules)).await
 }
 
 fn arguments(folder: &Path, rules: &str) -> AuditArgs {
@@ -217,7 +215,7 @@ impl AdmissionPlugin for Annotates {
 async fn annotated_server(folder: &Path, rules: &str) -> InProcess {
     let kinds = Kinds::new().crds_from_yaml(DEFINITION).unwrap();
     let kinds = kinds.with_admission_plugin(Annotates);
-    in_process::audited_server_of(kinds, &arguments(folder, rules)).await
+    test_server::audited_server_of(kinds, &arguments(folder, rules)).await
 }
 
 fn foo(name: &str) -> String {

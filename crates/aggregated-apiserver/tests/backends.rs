@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
-mod in_process;
 #[path = "backends/shelf.rs"]
 mod shelf;
 #[path = "backends/trees.rs"]
@@ -15,12 +14,9 @@ use std::time::Duration;
 use aggregated_apiserver::backend::{DirectKind, VirtualKind};
 use aggregated_apiserver::store::{Collection, Key, NamespaceLimit, RevisionSequencer, Store};
 use aggregated_apiserver::{FieldError, InProcess, Kind, Kinds, User, Validation, Visibility};
-use axum::body::Body;
 use fastrand::Rng;
 use futures::{StreamExt, TryStreamExt};
-use http::{Method, Request};
-use http_body_util::BodyExt;
-use in_process::admin;
+use http::Method;
 use kube::api::{
     DeleteParams, ListParams, Patch, PatchParams, PostParams, VersionMatch, WatchEvent, WatchParams,
 };
@@ -28,6 +24,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Status};
 use kube::{Api, CustomResourceExt, ResourceExt};
 use kubernetes_storage::MemoryStore;
 use serde_json::{Value, json};
+use test_server::{admin, ask};
 
 use shelf::{Book, BookSpec, Fault, Shelf};
 
@@ -50,7 +47,7 @@ async fn watched(shelf: &Arc<Shelf>) -> InProcess {
 }
 
 async fn serving(kinds: Kinds) -> InProcess {
-    let server = in_process::server_of(kinds).await;
+    let server = test_server::server_of(kinds).await;
     server.wait_synced().await;
     server
 }
@@ -87,16 +84,6 @@ async fn until(api: &Api<Book>, is_expected: impl Fn(&BTreeMap<String, Book>) ->
         }
     };
     tokio::time::timeout(LONG, expected).await.expect("the books stay different");
-}
-
-async fn request(server: &InProcess, method: Method, path: &str, body: &str) -> (u16, Value) {
-    let request = Request::builder().method(method).uri(path);
-    let request = request.header("content-type", "application/json");
-    let response = server.respond(admin(), request.body(Body::from(body.to_owned())).unwrap());
-    let response = response.await;
-    let status = response.status().as_u16();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&body).unwrap())
 }
 
 /// The Status of a failed request.
@@ -203,7 +190,7 @@ async fn metadata_that_the_backend_does_not_store_is_stored_by_the_server() {
     shelf.put("a", Some("Persuasion"));
     until(&api, |books| books["a"].spec.title == "Persuasion").await;
     let book = api.get("a").await.unwrap();
-    assert_eq!((book.labels()["x"].as_str(), managers(&book).len() > 0), ("y", true));
+    assert_eq!((book.labels()["x"].as_str(), !managers(&book).is_empty()), ("y", true));
     // The finalizer delays the deletion.
     api.delete("a", &DeleteParams::default()).await.unwrap();
     let book = api.get("a").await.unwrap();
@@ -388,17 +375,17 @@ async fn verbs_that_the_backend_does_not_have_are_not_in_discovery() {
     for (kind, verbs) in rows {
         let server = serving(Kinds::new().kind(kind)).await;
         let (_, discovery) =
-            request(&server, Method::GET, "/apis/library.example.com/v1", "").await;
+            ask(&server, Method::GET, "/apis/library.example.com/v1", &Value::Null).await;
         let served: Vec<_> = discovery["resources"][0]["verbs"].as_array().unwrap().to_vec();
         assert_eq!(served, verbs);
-        let body = serde_json::to_string(&book("b", "Emma")).unwrap();
+        let body = serde_json::to_value(book("b", "Emma")).unwrap();
         let one = format!("{BOOKS}/b");
         for (verb, method, path) in [
             ("create", Method::POST, BOOKS),
             ("update", Method::PUT, &one),
             ("delete", Method::DELETE, &one),
         ] {
-            let (code, _) = request(&server, method, path, &body).await;
+            let (code, _) = ask(&server, method, path, &body).await;
             assert_eq!(code != 405, verbs.contains(&verb), "{verb}: {code}");
         }
         shelf.put("b", None);
@@ -498,7 +485,7 @@ fn shared_store() -> Arc<dyn Store> {
 
 async fn replica(kind: VirtualKind<Shelf>, store: &Arc<dyn Store>) -> InProcess {
     let kinds = Kinds::new().kind(kind.create().update().delete());
-    let server = in_process::server_with_store(kinds, Arc::clone(store)).await;
+    let server = test_server::server_with_store(kinds, Arc::clone(store)).await;
     server.wait_synced().await;
     server
 }
@@ -734,7 +721,7 @@ async fn rules_and_visibility_apply_to_virtual_kinds() {
     let visible =
         Visibility::by_object(|_: &User, book: &Book| book.name_any().starts_with("public"));
     let kind = Kind::virtual_kind(books_kind).validation(rules).visibility(visible);
-    let server = in_process::server_of_kinds_for_all(Kinds::new().kind(kind)).await;
+    let server = test_server::server_of_kinds_for_all(Kinds::new().kind(kind)).await;
     server.wait_synced().await;
     let reader = User { name: "reader".to_owned(), ..User::default() };
     let api: Api<Book> = Api::namespaced(server.client(reader), "n");
@@ -828,7 +815,8 @@ async fn a_direct_kind_calls_its_backend_for_every_read() {
     assert_eq!(refusal(api.watch(&WatchParams::default(), "0").await.map(drop)).code, 405);
     let created = api.create(&PostParams::default(), &book("d", "Emma")).await;
     assert_eq!(refusal(created).code, 405);
-    let (_, resources) = request(&server, Method::GET, "/apis/library.example.com/v1", "").await;
+    let (_, resources) =
+        ask(&server, Method::GET, "/apis/library.example.com/v1", &Value::Null).await;
     assert_eq!(resources["resources"][0]["verbs"], json!(["get", "list"]));
     // Failures are those of one request.
     for (fault, code) in [
@@ -856,7 +844,7 @@ async fn random_histories_end_equal_for_watchers_lists_and_the_backend() {
 async fn history(seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let shelf = Shelf::new();
-    let server = if seed % 2 == 0 { polled(&shelf).await } else { watched(&shelf).await };
+    let server = if seed.is_multiple_of(2) { polled(&shelf).await } else { watched(&shelf).await };
     let api = books(&server);
     let list = api.list(&ListParams::default()).await.unwrap();
     let revision = list.metadata.resource_version.unwrap();

@@ -4,18 +4,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod fake_cluster;
-mod in_process;
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aggregated_apiserver::computed::{LookupOptions, SourceOptions};
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup};
-use axum::body::{Body, BodyDataStream};
-use fake_cluster::FakeCluster;
-use futures::StreamExt;
+use axum::body::Body;
+use futures::FutureExt;
 use http::Request;
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret, Service};
@@ -26,6 +22,7 @@ use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
+use test_server::{Events, FakeCluster};
 use tokio::time::{Instant, timeout};
 
 const PODS: &str = "/api/v1/pods";
@@ -163,9 +160,7 @@ fn used(count: usize, used: i64) -> Vec<Value> {
 struct World {
     cluster: FakeCluster,
     _server: InProcess,
-    watch: BodyDataStream,
-    /// The incomplete last line of the watch.
-    rest: Vec<u8>,
+    watch: Events,
 }
 
 impl World {
@@ -183,9 +178,9 @@ impl World {
         server.wait_synced().await;
         let path = "/apis/example.com/v1/joineds?watch=true";
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let response = server.respond(in_process::admin(), request).await;
-        let watch = response.into_body().into_data_stream();
-        let mut world = Self { cluster, _server: server, watch, rest: Vec::new() };
+        let response = server.respond(test_server::admin(), request).await;
+        let watch = Events::of(response.into_body());
+        let mut world = Self { cluster, _server: server, watch };
         assert_eq!(world.events(count).await.len(), count);
         world
     }
@@ -193,15 +188,10 @@ impl World {
     /// Returns the next `count` events.
     async fn events(&mut self, count: usize) -> Vec<Value> {
         let mut events = Vec::new();
-        while events.len() < count {
-            let bytes = timeout(LONG, self.watch.next()).await.unwrap().unwrap().unwrap();
-            self.rest.extend_from_slice(&bytes);
-            while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.rest.drain(..=end).collect();
-                events.push(serde_json::from_slice(&line).unwrap());
-            }
+        for _ in 0..count {
+            events.push(timeout(LONG, self.watch.next()).await.unwrap().unwrap());
         }
-        assert_eq!(events.len(), count, "more than one event of a change");
+        assert!(self.watch.next().now_or_never().is_none(), "more than one event of a change");
         events
     }
 
@@ -364,7 +354,7 @@ async fn a_rollout_costs_as_much_as_there_are_pods() {
     let shown = async || {
         let path = "/apis/example.com/v1/covereds";
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let response = server.respond(in_process::admin(), request).await;
+        let response = server.respond(test_server::admin(), request).await;
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let list: Value = serde_json::from_slice(&body).unwrap();
         let items = list["items"].as_array().unwrap().clone();

@@ -2,18 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod fixture;
-
 use std::time::Duration;
 
 use axum::body::Body;
-use fixture::Fixture;
 use futures::stream::{self, StreamExt};
 use http::Request;
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http_body_util::BodyExt;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use test_server::ListeningServer;
 use tokio::net::TcpStream;
 use tokio::time::{advance, pause, resume, timeout};
 
@@ -33,52 +31,52 @@ async fn status(client: &mut http2::SendRequest<Body>, path: &str) -> u16 {
 }
 
 /// Sends a probe on a new connection.
-async fn probe(fixture: &Fixture) -> u16 {
-    let asked = async { status(&mut fixture.h2(None).await, "/readyz").await };
+async fn probe(server: &ListeningServer) -> u16 {
+    let asked = async { status(&mut server.h2(None).await, "/readyz").await };
     timeout(SOON, asked).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_do_not_block_health_probes() {
-    let fixture = Fixture::start().await;
+    let server = ListeningServer::start().await;
     let mut silent = Vec::new();
     for _ in 0..MANY {
-        silent.push(TcpStream::connect(fixture.running.address()).await.unwrap());
+        silent.push(TcpStream::connect(server.running.address()).await.unwrap());
     }
-    assert_eq!(probe(&fixture).await, 200);
+    assert_eq!(probe(&server).await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unauthenticated_connections_are_evicted_before_authenticated_ones() {
-    let fixture = Fixture::start().await;
-    let path = fixture.folder.path();
-    let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
-    let mut jane = fixture.h2(Some(&jane)).await;
-    let mut proxy = fixture.proxy().await;
+    let server = ListeningServer::start().await;
+    let path = server.files.path();
+    let jane = server.files.authority.client(path, "jane", "jane", None).unwrap();
+    let mut jane = server.h2(Some(&jane)).await;
+    let mut proxy = server.proxy().await;
     // The cluster is unreachable, so jane is not authorized, but she is authenticated.
     assert_eq!(status(&mut jane, "/apis/example.com/v1/foos").await, 500);
     let mut strangers = Vec::new();
     for _ in 0..MANY {
-        strangers.push(fixture.connect("h2", None).await);
+        strangers.push(server.connect("h2", None).await);
     }
-    assert_eq!(probe(&fixture).await, 200);
+    assert_eq!(probe(&server).await, 200);
     assert_eq!(status(&mut jane, "/apis/example.com/v1/foos").await, 500);
     assert_eq!(status(&mut proxy, "/livez").await, 200);
-    assert_eq!(status(&mut fixture.proxy().await, "/livez").await, 200);
+    assert_eq!(status(&mut server.proxy().await, "/livez").await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_address_cannot_use_all_connection_slots() {
-    let fixture = Fixture::start().await;
-    let path = fixture.folder.path();
-    let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
+    let server = ListeningServer::start().await;
+    let path = server.files.path();
+    let jane = server.files.authority.client(path, "jane", "jane", None).unwrap();
     let mut connections = Vec::new();
     for _ in 0..MANY {
         // All of these connections are jane's, with her client certificate.
-        connections.push(fixture.connect_from([127, 0, 0, 2].into(), Some(&jane)).await);
+        connections.push(server.connect_from([127, 0, 0, 2].into(), Some(&jane)).await);
     }
-    assert_eq!(probe(&fixture).await, 200);
-    assert_eq!(status(&mut fixture.proxy().await, "/livez").await, 200);
+    assert_eq!(probe(&server).await, 200);
+    assert_eq!(status(&mut server.proxy().await, "/livez").await, 200);
 }
 
 /// The number of served connections of one address, which is less than the number that it opens.
@@ -88,12 +86,12 @@ const REFUSED: usize = 60;
 /// A client opens more connections than one address may have, each with a long-running request.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_over_the_limit_get_429_and_requests_in_flight_continue() {
-    let fixture = Fixture::start_for_everybody().await;
+    let server = ListeningServer::start_for_everybody().await;
     let address = [127, 0, 0, 2].into();
-    let path = fixture.folder.path();
-    let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
+    let path = server.files.path();
+    let jane = server.files.authority.client(path, "jane", "jane", None).unwrap();
     let open = async || {
-        let stream = fixture.connect_from(address, Some(&jane)).await;
+        let stream = server.connect_from(address, Some(&jane)).await;
         let (mut sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
@@ -112,13 +110,13 @@ async fn requests_over_the_limit_get_429_and_requests_in_flight_continue() {
         );
     }
     // Health probes from the same address, other addresses and the front proxy get responses.
-    let stream = fixture.connect_from(address, None).await;
+    let stream = server.connect_from(address, None).await;
     let (mut probe_there, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     assert_eq!(status(&mut probe_there, "/readyz").await, 200);
-    assert_eq!(probe(&fixture).await, 200);
-    let created = fixture.proxy().await.send_request(of("joe", "POST", FOOS, foo("a", 10))).await;
+    assert_eq!(probe(&server).await, 200);
+    let created = server.proxy().await.send_request(of("joe", "POST", FOOS, foo("a", 10))).await;
     assert_eq!(created.unwrap().status(), 201);
     for (_, response) in &mut served {
         let event = timeout(SOON, response.body_mut().frame()).await.unwrap().unwrap().unwrap();
@@ -152,11 +150,11 @@ fn unfinished(user: &str) -> Request<Body> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_request_bodies_do_not_block_other_requests_of_the_connection() {
-    let fixture = Fixture::start_for_everybody().await;
-    let mut proxy = fixture.proxy().await;
+    let server = ListeningServer::start_for_everybody().await;
+    let mut proxy = server.proxy().await;
     let unread: Vec<_> = (0..100)
         .map(|number| {
-            of(fixture::UNKNOWN, "POST", &format!("{FOOS}?a={number}"), foo("a", 1 << 20))
+            of(test_server::UNKNOWN, "POST", &format!("{FOOS}?a={number}"), foo("a", 1 << 20))
         })
         .map(|request| tokio::spawn(proxy.send_request(request)))
         .collect();
@@ -169,8 +167,8 @@ async fn unread_request_bodies_do_not_block_other_requests_of_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_uploads_do_not_block_writes_of_other_users() {
-    let fixture = Fixture::start_for_everybody().await;
-    let mut proxy = fixture.proxy().await;
+    let server = ListeningServer::start_for_everybody().await;
+    let mut proxy = server.proxy().await;
     // More unfinished writes of a few users than there are write permits.
     let slow: Vec<_> = (0..300)
         .map(|number| unfinished(&format!("slow-{}", number % 6)))
@@ -187,10 +185,10 @@ async fn slow_uploads_do_not_block_writes_of_other_users() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_responses_of_one_user_do_not_close_a_shared_connection() {
     const LARGE: u32 = 1 << 20;
-    let fixture = Fixture::start_for_everybody().await;
+    let server = ListeningServer::start_for_everybody().await;
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.initial_connection_window_size(1 << 30).initial_stream_window_size(LARGE + 10);
-    let mut proxy = fixture.h2_with(Some(&fixture.proxy), builder).await;
+    let mut proxy = server.h2_with(Some(&server.files.front_proxy), builder).await;
     let watch = of("jane", "GET", &format!("{FOOS}?watch=1"), "");
     let mut watch = proxy.send_request(watch).await.unwrap().into_body();
     let created =
@@ -222,10 +220,10 @@ async fn unread_responses_of_one_user_do_not_close_a_shared_connection() {
 /// The test runs on one thread, so that the clock can be advanced.
 #[tokio::test]
 async fn front_proxy_connections_are_renewed_and_their_watches_continue() {
-    let fixture = Fixture::start().await;
-    let path = fixture.folder.path();
-    let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
-    let (mut jane, mut old) = (fixture.h2(Some(&jane)).await, fixture.proxy().await);
+    let server = ListeningServer::start().await;
+    let path = server.files.path();
+    let jane = server.files.authority.client(path, "jane", "jane", None).unwrap();
+    let (mut jane, mut old) = (server.h2(Some(&jane)).await, server.proxy().await);
     // The server has read everything that jane has sent, so that the read timeout does not expire later.
     assert_eq!(status(&mut jane, "/livez").await, 200);
     let master = |method: &str, path: &str, body: &'static str| {
@@ -246,7 +244,7 @@ async fn front_proxy_connections_are_renewed_and_their_watches_continue() {
     assert_eq!(status(&mut jane, "/livez").await, 200, "she has one connection for good");
     let foo =
         r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"},"spec":{"size":1}}"#;
-    let created = fixture.proxy().await.send_request(master("POST", foos, foo)).await.unwrap();
+    let created = server.proxy().await.send_request(master("POST", foos, foo)).await.unwrap();
     assert_eq!(created.status(), 201);
     let event = timeout(SOON, watch.frame()).await.unwrap().unwrap().unwrap();
     assert!(event.into_data().unwrap().starts_with(b"{\"type\":\"ADDED\""));

@@ -3,15 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
-use aggregated_apiserver::serving::AdmissionPluginName;
 use aggregated_apiserver::strategy::View;
-use aggregated_apiserver::{ApiServer, InProcess, Kind, Kinds};
+use aggregated_apiserver::{InProcess, Kind, Kinds};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use kube::Client;
 use serde_json::{Map, Value, json};
 
 const STORED_DEFINITION: &str = r#"
@@ -73,12 +69,7 @@ async fn server() -> InProcess {
     let kinds = Kinds::new().crds_from_yaml(STORED_DEFINITION).unwrap();
     let shown = Kind::crd(serde_saphyr::from_str(SHOWN_DEFINITION).unwrap());
     let kinds = kinds.kind(shown.view(view));
-    let away = tower::service_fn(|_: Request<kube::client::Body>| async {
-        Err::<Response<Body>, _>(std::io::Error::other("there is no cluster"))
-    });
-    let server = ApiServer::new("shown", kinds);
-    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
-    server.in_process(Client::new(away, "default")).await.unwrap()
+    test_server::server_of(kinds).await
 }
 
 async fn respond(server: &InProcess, method: Method, path: &str, body: Body) -> Response<Body> {
@@ -94,7 +85,7 @@ async fn respond_as(
 ) -> Response<Body> {
     let request = Request::builder().method(method).uri(path).header("accept", accept);
     let request = request.header("content-type", "application/json").body(body).unwrap();
-    server.respond(in_process::admin(), request).await
+    server.respond(test_server::admin(), request).await
 }
 
 async fn read(server: &InProcess, path: &str, accept: &str) -> (StatusCode, Value) {

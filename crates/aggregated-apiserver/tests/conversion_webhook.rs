@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
-mod in_process;
 #[path = "conversion_webhook/webhook.rs"]
 mod webhook;
 
@@ -55,7 +54,7 @@ fn definition(url: &str, ca_bundle: &str) -> Value {
 }
 
 async fn server(webhook: &Webhook) -> InProcess {
-    in_process::server(&definition(&webhook.url(), &webhook.ca_bundle).to_string()).await
+    test_server::server(&definition(&webhook.url(), &webhook.ca_bundle).to_string()).await
 }
 
 async fn respond(
@@ -75,7 +74,7 @@ async fn respond(
     let request = Request::builder().method(method).uri(path);
     let request = request.header("content-type", language).header("accept", accept);
     let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    server.respond(in_process::admin(), request.body(body).unwrap()).await
+    server.respond(test_server::admin(), request.body(body).unwrap()).await
 }
 
 async fn ask(server: &InProcess, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
@@ -466,7 +465,7 @@ async fn an_unreachable_or_untrusted_conversion_webhook_fails_requests() {
         (untrusted, "x509: certificate signed by unknown authority"),
         (away, "dial tcp 127.0.0.1:1: connect: connection refused"),
     ] {
-        let server = in_process::server(&definition.to_string()).await;
+        let server = test_server::server(&definition.to_string()).await;
         done(&server, "POST", V1, of_v1("a", 1)).await;
         let (status, answer) = ask(&server, "GET", &format!("{V2}/a"), Value::Null).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -479,7 +478,7 @@ async fn an_unreachable_or_untrusted_conversion_webhook_fails_requests() {
     }
     assert_eq!(webhook.take_calls(), [0; 0]);
     let server =
-        in_process::server(&definition(&webhook.url(), &webhook.ca_bundle).to_string()).await;
+        test_server::server(&definition(&webhook.url(), &webhook.ca_bundle).to_string()).await;
     done(&server, "POST", V2, of_v2("a", "1cm")).await;
     webhook.set(Mode::Answers(StatusCode::INTERNAL_SERVER_ERROR, "no".to_owned()));
     ask(&server, "POST", V2, of_v2("b", "1cm")).await;

@@ -3,9 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod fake_cluster;
-mod in_process;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -16,7 +13,6 @@ use aggregated_apiserver::{
 };
 use axum::body::Body;
 use base64::Engine;
-use fake_cluster::FakeCluster;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::{Request, StatusCode};
@@ -28,6 +24,7 @@ use kube::{Api, CustomResource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use test_server::{Events, FakeCluster};
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
 const SECRETS: &str = "/api/v1/secrets";
@@ -204,11 +201,11 @@ impl Stage {
         serde_json::from_str(&body).unwrap()
     }
 
-    async fn watch(&self, user: &str, path: &str, accept: &str) -> Watch {
+    async fn watch(&self, user: &str, path: &str, accept: &str) -> Events {
         let request = Request::get(path).header("accept", accept).body(Body::empty()).unwrap();
         let response = self.server.respond(self::user(user), request).await;
         assert_eq!(response.status(), StatusCode::OK, "{user} {path}");
-        Watch { body: response.into_body(), buffer: Vec::new() }
+        Events::of(response.into_body())
     }
 }
 
@@ -216,33 +213,13 @@ impl Stage {
 /// machine, which a test cannot advance.
 fn user(name: &str) -> User {
     if name == "admin" {
-        return in_process::admin();
+        return test_server::admin();
     }
     if name == "remembered" {
         return User { name: name.to_owned(), ..User::default() };
     }
     let groups = vec!["x".repeat(10_000)];
     User { name: name.to_owned(), groups, ..User::default() }
-}
-
-struct Watch {
-    body: Body,
-    buffer: Vec<u8>,
-}
-
-impl Watch {
-    /// Returns the next event; `None` at the end of the watch.
-    async fn next(&mut self) -> Option<Value> {
-        loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                return Some(serde_json::from_slice(&line).unwrap());
-            }
-            let frame = tokio::time::timeout(Duration::from_secs(600), self.body.frame());
-            let frame = frame.await.unwrap()?.unwrap();
-            self.buffer.extend_from_slice(&frame.into_data().unwrap());
-        }
-    }
 }
 
 const SIGHTS: &str = "/apis/example.com/v1/namespaces/n/sights";

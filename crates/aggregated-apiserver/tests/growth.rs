@@ -6,16 +6,14 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use aggregated_apiserver::InProcess;
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use axum::body::Body;
 use http::{Method, Request};
 use http_body_util::BodyExt;
-use in_process::admin;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
+use test_server::admin;
 
 const DEFINITION: &str = include_str!("fuzz/definition.yaml");
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
@@ -226,7 +224,7 @@ const SCHEMAS: &[(&str, usize, MakeSchema)] = &[
 
 #[tokio::test]
 async fn costs_grow_as_inputs_do() {
-    let server = in_process::server(DEFINITION).await;
+    let server = test_server::server(DEFINITION).await;
     let mut first = of_spec(&json!({"free": {"x": [1]}}));
     first.1 = FOOS.to_owned();
     first.3 = first.3.replace("\"x\"},\"spec\"", "\"a\"},\"spec\"");

@@ -5,9 +5,6 @@
 #![allow(clippy::unwrap_used)] // all of it is a test
 #![cfg(target_os = "linux")] // where the kernel says it
 
-mod in_process;
-mod process_memory;
-
 use std::sync::Arc;
 
 use aggregated_apiserver::{InProcess, User};
@@ -15,7 +12,7 @@ use axum::body::{Body, Bytes};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use mimalloc::MiMalloc;
-use process_memory::{begin, most};
+use test_server::process_memory::{begin, most};
 
 /// The allocator of the program. The allocator of glibc retains up to 40 MiB more of memory that threads have freed.
 #[global_allocator]
@@ -247,7 +244,7 @@ fn managed(name: &str, manager: &str, fields: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn memory_is_limited_for_hostile_requests() {
-    let server = Arc::new(in_process::server_of_all(DEFINITION).await);
+    let server = Arc::new(test_server::server_of_all(DEFINITION).await);
     let first = Sent {
         what: "",
         method: "POST",

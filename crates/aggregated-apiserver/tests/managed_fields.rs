@@ -2,18 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
-use std::convert::Infallible;
-
-use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::{ApiServer, InProcess, Kinds};
-use axum::body::Body;
-use http::{Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use in_process::admin;
-use kube::Client;
+use aggregated_apiserver::{InProcess, Kinds};
+use http::StatusCode;
 use serde_json::{Value, json};
+use test_server::{admin, api_server, request, send, unreachable_cluster};
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -38,25 +30,18 @@ spec:
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 
 async fn server() -> InProcess {
-    let nobody = tower::service_fn(|_: Request<kube::client::Body>| async {
-        Ok::<_, Infallible>(Response::new(Body::empty()))
-    });
-    let server = ApiServer::new("foos", Kinds::new().crds_from_yaml(DEFINITION).unwrap());
-    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
-    let server = server.without_managed_fields();
-    server.in_process(Client::new(nobody, "default")).await.unwrap()
+    let kinds = Kinds::new().crds_from_yaml(DEFINITION).unwrap();
+    let server = api_server(kinds).without_managed_fields();
+    server.in_process(unreachable_cluster()).await.unwrap()
 }
 
 async fn ask(
     server: &InProcess,
-    (method, path, language): (&str, &str, &str),
+    (method, path, content_type): (&str, &str, &str),
     body: Value,
 ) -> (StatusCode, Value) {
-    let request = Request::builder().method(method).uri(path).header("content-type", language);
-    let response = server.respond(admin(), request.body(Body::from(body.to_string())).unwrap());
-    let (head, body) = response.await.into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
-    (head.status, serde_json::from_slice(&body).unwrap())
+    let response = send(server, admin(), request(method, path, content_type, &body)).await;
+    (response.status(), response.into_body())
 }
 
 fn foo(size: i64) -> Value {

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod in_process;
-
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +15,8 @@ use futures::FutureExt;
 use futures::future::{Either, select, select_all};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use in_process::DEFINITION;
 use serde_json::Value;
+use test_server::DEFINITION;
 use tokio::time::timeout;
 
 const WATCHES: usize = 10_000;
@@ -27,13 +25,13 @@ struct Server(InProcess);
 
 impl Server {
     async fn start() -> Self {
-        Self(in_process::server(DEFINITION).await)
+        Self(test_server::server(DEFINITION).await)
     }
 
     async fn ask(&self, method: &str, path: &str, body: String) -> Response<Body> {
         let uri = format!("/apis/example.com/v1{path}");
         let request = Request::builder().method(method).uri(uri).body(Body::from(body)).unwrap();
-        self.0.respond(in_process::admin(), request).await
+        self.0.respond(test_server::admin(), request).await
     }
 
     async fn watch(&self, path: &str) -> Body {
@@ -144,7 +142,7 @@ async fn a_watch_that_falls_behind_ends_with_410() {
 /// A request that waits for a future revision does not block other reads, even of the same user.
 #[tokio::test(start_paused = true)]
 async fn lists_waiting_for_a_revision_use_no_request_slots() {
-    let server = in_process::server_of_all(DEFINITION).await;
+    let server = test_server::server_of_all(DEFINITION).await;
     let get = async |query: &str| {
         let jane = User { name: "jane".to_owned(), ..User::default() };
         let request = Request::get(format!("/apis/example.com/v1/foos?{query}"));

@@ -3,18 +3,14 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aggregated_apiserver::InProcess;
-use axum::body::Body;
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use in_process::admin;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
+use test_server::{Events, admin, request, send};
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -35,7 +31,6 @@ spec:
         x-kubernetes-preserve-unknown-fields: true
 ";
 const FOOS: &str = "/apis/example.com/v1/namespaces/n/foos";
-const MERGE: &str = "application/merge-patch+json";
 const WRITERS: usize = 8;
 const WRITES: usize = 40;
 
@@ -44,27 +39,17 @@ struct Server(Arc<InProcess>);
 
 impl Server {
     async fn start() -> Self {
-        Self(Arc::new(in_process::server(DEFINITION).await))
+        Self(Arc::new(test_server::server(DEFINITION).await))
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        language: &str,
-        body: String,
-    ) -> Response<Body> {
-        let request = Request::builder().method(method).uri(path).header("content-type", language);
-        self.0.respond(admin(), request.body(Body::from(body)).unwrap()).await
+    async fn watch(&self, from: u64) -> Events {
+        let path = format!("{FOOS}?watch=true&resourceVersion={from}");
+        let request = request("GET", &path, "", &Value::Null);
+        Events::of(self.0.respond(admin(), request).await.into_body())
     }
 
     async fn ask(&self, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
-        let language = if method == Method::PATCH { MERGE } else { "application/json" };
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let response = self.send(method, path, language, body).await;
-        let status = response.status();
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice(&bytes).unwrap())
+        test_server::ask(&self.0, method, path, body).await
     }
 
     async fn get(&self, path: &str) -> Value {
@@ -128,8 +113,7 @@ async fn concurrent_patches_of_different_fields_are_all_stored() {
     let server = Server::start().await;
     server.create("a").await;
     let from = revision(&server.get(FOOS).await);
-    let watch = format!("{FOOS}?watch=true&resourceVersion={from}");
-    let watch = server.send(Method::GET, &watch, "", String::new()).await;
+    let mut watch = server.watch(from).await;
     let writers = (0..WRITERS).map(|writer| {
         let server = server.clone();
         tokio::spawn(async move {
@@ -156,19 +140,12 @@ async fn concurrent_patches_of_different_fields_are_all_stored() {
     }
     assert_eq!(object["metadata"]["generation"], 1 + (WRITERS / 2) * WRITES);
     // The watch has sent each change once, in the order of revisions.
-    let mut body = watch.into_body();
-    let (mut last, mut seen, mut line) = (from, 0, Vec::new());
-    while seen < WRITERS * WRITES {
-        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        line.extend_from_slice(&frame);
-        while let Some(end) = line.iter().position(|&byte| byte == b'\n') {
-            let event: Value = serde_json::from_slice(&line[..end]).unwrap();
-            line.drain(..=end);
-            assert_eq!(event["type"], "MODIFIED", "{event}");
-            assert!(revision(&event["object"]) > last);
-            last = revision(&event["object"]);
-            seen += 1;
-        }
+    let mut last = from;
+    for _ in 0..WRITERS * WRITES {
+        let event = watch.next().await.unwrap();
+        assert_eq!(event["type"], "MODIFIED", "{event}");
+        assert!(revision(&event["object"]) > last);
+        last = revision(&event["object"]);
     }
     assert_eq!(last, revision(&object));
 }
@@ -179,8 +156,7 @@ async fn concurrent_patches_of_different_fields_are_all_stored() {
 async fn applying_all_watch_events_yields_the_listed_objects() {
     let server = Server::start().await;
     let from = revision(&server.get(FOOS).await);
-    let watch = format!("{FOOS}?watch=true&resourceVersion={from}");
-    let watch = server.send(Method::GET, &watch, "", String::new()).await;
+    let mut watch = server.watch(from).await;
     let workers = (0..WRITERS).map(|worker| {
         let server = server.clone();
         tokio::spawn(async move {
@@ -215,24 +191,17 @@ async fn applying_all_watch_events_yields_the_listed_objects() {
     server.create("last").await;
     let list = server.get(FOOS).await;
     let mut followed: BTreeMap<String, Value> = BTreeMap::new();
-    let mut body = watch.into_body();
-    let mut line = Vec::new();
     while !followed.contains_key("last") {
-        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        line.extend_from_slice(&frame);
-        while let Some(end) = line.iter().position(|&byte| byte == b'\n') {
-            let event: Value = serde_json::from_slice(&line[..end]).unwrap();
-            line.drain(..=end);
-            let object = event["object"].clone();
-            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-            let known = match event["type"].as_str().unwrap() {
-                "ADDED" => followed.insert(name, object).is_none(),
-                "MODIFIED" => followed.insert(name, object).is_some(),
-                "DELETED" => followed.remove(&name).is_some(),
-                other => panic!("{other}"),
-            };
-            assert!(known, "{event}");
-        }
+        let event = watch.next().await.unwrap();
+        let object = event["object"].clone();
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let known = match event["type"].as_str().unwrap() {
+            "ADDED" => followed.insert(name, object).is_none(),
+            "MODIFIED" => followed.insert(name, object).is_some(),
+            "DELETED" => followed.remove(&name).is_some(),
+            other => panic!("{other}"),
+        };
+        assert!(known, "{event}");
     }
     let there: Vec<&Value> = followed.values().collect();
     let listed: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
@@ -284,9 +253,8 @@ async fn patches_cannot_exceed_the_depth_and_value_limits() {
     let patch = |operations: Value| {
         let (server, path) = (server.clone(), path.clone());
         async move {
-            let language = "application/json-patch+json";
-            let body = operations.to_string();
-            server.send(Method::PATCH, &path, language, body).await.status()
+            let request = request("PATCH", &path, "application/json-patch+json", &operations);
+            send(&server.0, admin(), request).await.status()
         }
     };
     for depth in 1..130_usize {

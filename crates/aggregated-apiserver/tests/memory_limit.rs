@@ -3,14 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-use std::convert::Infallible;
-
-use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::{InProcess, Kinds};
 use axum::body::Body;
-use http::{Request, Response, StatusCode};
+use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use kube::Client;
+use test_server::{api_server, permissive_cluster, user};
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -34,17 +31,12 @@ const MIB: usize = 1 << 20;
 const LARGEST: usize = 3 * MIB / 2 - 1_000;
 
 async fn server(memory_limit: Option<usize>) -> InProcess {
-    let allows = tower::service_fn(|_: Request<kube::client::Body>| async {
-        let review = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true}}"#;
-        Ok::<_, Infallible>(Response::new(Body::from(review)))
-    });
-    let server = ApiServer::new("foos", Kinds::new().crds_from_yaml(DEFINITION).unwrap());
-    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
+    let server = api_server(Kinds::new().crds_from_yaml(DEFINITION).unwrap());
     let server = match memory_limit {
         Some(bytes) => server.with_memory_limit(bytes),
         None => server,
     };
-    server.in_process(Client::new(allows, "default")).await.unwrap()
+    server.in_process(permissive_cluster()).await.unwrap()
 }
 
 async fn ask(
@@ -54,9 +46,8 @@ async fn ask(
     language: &str,
     body: String,
 ) -> (StatusCode, String) {
-    let jane = User { name: "jane".to_owned(), ..User::default() };
     let request = Request::builder().method(method).uri(path).header("content-type", language);
-    let response = server.respond(jane, request.body(Body::from(body)).unwrap()).await;
+    let response = server.respond(user("jane"), request.body(Body::from(body)).unwrap()).await;
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8_lossy(&body).into_owned())

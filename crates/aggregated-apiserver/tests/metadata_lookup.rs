@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod fake_cluster;
-mod in_process;
-
 use std::time::Duration;
 
 use aggregated_apiserver::computed::MetadataLookup;
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds};
 use axum::body::Body;
-use fake_cluster::FakeCluster;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -19,6 +15,7 @@ use kube::api::PartialObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use test_server::FakeCluster;
 use tokio::time::Instant;
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
@@ -100,7 +97,7 @@ async fn serve(cluster: &FakeCluster) -> InProcess {
 
 async fn ask(server: &InProcess, path: &str) -> (StatusCode, usize, String) {
     let request = Request::get(path).body(Body::empty()).unwrap();
-    let response = server.respond(in_process::admin(), request).await;
+    let response = server.respond(test_server::admin(), request).await;
     let (status, warnings) =
         (response.status(), response.headers().get_all("warning").iter().count());
     let body = response.into_body().collect().await.unwrap().to_bytes();

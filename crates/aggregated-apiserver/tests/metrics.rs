@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +11,7 @@ use axum::body::Body;
 use futures::FutureExt;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
+use test_server::admin;
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -51,7 +49,7 @@ fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
 /// A server may have thousands of kinds, most of which are not used.
 #[tokio::test]
 async fn an_unused_kind_has_two_metrics() {
-    let server = in_process::server(DEFINITION).await;
+    let server = test_server::server(DEFINITION).await;
     let watch = format!("{FOOS}?watch=true&timeoutSeconds=1");
     let lines = async || {
         let (_, text) = ask(&server, "GET", "/metrics", "").await;
@@ -79,7 +77,7 @@ async fn an_unused_kind_has_two_metrics() {
 
 #[tokio::test]
 async fn requests_are_counted_with_labels_of_served_resources_only() {
-    let server = in_process::server(DEFINITION).await;
+    let server = test_server::server(DEFINITION).await;
     let foo = r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"}}"#;
     let (status, _) = ask(&server, "POST", FOOS, foo).await;
     assert_eq!(status, StatusCode::CREATED);
@@ -149,7 +147,7 @@ async fn requests_are_counted_with_labels_of_served_resources_only() {
 /// New names, users, paths and methods add no time series.
 #[tokio::test]
 async fn values_made_up_by_clients_add_no_metric_series() {
-    let server = in_process::server(DEFINITION).await;
+    let server = test_server::server(DEFINITION).await;
     let send = async |user: &str, method: &str, path: &str| {
         let user = User { name: user.to_owned(), ..admin() };
         let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
@@ -185,7 +183,7 @@ async fn values_made_up_by_clients_add_no_metric_series() {
 async fn request_totals_are_exact_under_concurrent_requests() {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 100;
-    let server = Arc::new(in_process::server(DEFINITION).await);
+    let server = Arc::new(test_server::server(DEFINITION).await);
     let begun = Arc::new(AtomicUsize::new(0));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
@@ -242,7 +240,7 @@ async fn request_totals_are_exact_under_concurrent_requests() {
 
 #[tokio::test]
 async fn metrics_report_storage_watch_cache_and_authorization() {
-    let server = in_process::server(DEFINITION).await;
+    let server = test_server::server(DEFINITION).await;
     let foo = r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"}}"#;
     ask(&server, "POST", FOOS, foo).await;
     ask(&server, "GET", &format!("{FOOS}?watch=true&timeoutSeconds=1"), "").await;
@@ -268,7 +266,7 @@ async fn metrics_report_storage_watch_cache_and_authorization() {
 
 #[tokio::test]
 async fn metrics_count_cache_hits_and_misses_of_access_reviews() {
-    let server = in_process::server_of_all(DEFINITION).await;
+    let server = test_server::server_of_all(DEFINITION).await;
     let jane = || User { name: "jane".to_owned(), ..User::default() };
     for _ in 0..3 {
         let request = Request::get(FOOS).body(Body::empty()).unwrap();
@@ -288,13 +286,13 @@ async fn metrics_count_cache_hits_and_misses_of_access_reviews() {
 #[tokio::test]
 async fn metrics_require_permission_to_get_them() {
     // The authorization of jane cannot be decided, because the cluster is unreachable.
-    let server = in_process::server(DEFINITION).await;
+    let server = test_server::server(DEFINITION).await;
     let jane = User { name: "jane".to_owned(), ..User::default() };
     let request = || Request::get("/metrics").body(Body::empty()).unwrap();
     let response = server.respond(jane.clone(), request()).await;
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert!(!String::from_utf8_lossy(&body).contains("apiserver_"), "{body:?}");
-    let server = in_process::server_of_all(DEFINITION).await;
+    let server = test_server::server_of_all(DEFINITION).await;
     assert_eq!(server.respond(jane, request()).await.status(), StatusCode::OK);
 }

@@ -9,12 +9,11 @@ use std::time::Duration;
 use aggregated_apiserver::admission::{
     AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest,
 };
-use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::{ApiServer, InProcess, Kinds};
 use axum::body::Body;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
-use http_body_util::BodyExt;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
@@ -117,15 +116,9 @@ fn cluster(listed: Value, events: mpsc::UnboundedReceiver<Value>, live: Live) ->
 }
 
 async fn create(server: &InProcess, name: &str) -> (u16, String) {
-    let groups = vec!["system:masters".to_owned()];
-    let admin = User { name: "admin".to_owned(), groups, ..User::default() };
     let object = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name}});
-    let request = Request::post(FOOS).header("content-type", "application/json");
-    let answer = server.respond(admin, request.body(Body::from(object.to_string())).unwrap()).await;
-    let status = answer.status().as_u16();
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
-    let body: Value = serde_json::from_slice(&body).unwrap();
-    (status, body["message"].as_str().unwrap_or_default().to_owned())
+    let (status, body) = test_server::ask(server, "POST", FOOS, &object).await;
+    (status.as_u16(), body["message"].as_str().unwrap_or_default().to_owned())
 }
 
 /// Returns the response to a create request that is blocked while these events arrive. A second, unblocked create

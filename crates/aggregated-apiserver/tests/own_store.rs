@@ -2,22 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
-use aggregated_apiserver::serving::AdmissionPluginName;
 use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::store::{
     Collection, Commit, Key, LogReader, ObjectIndex, Revision, RevisionSequencer, Store,
     StoreError, Versioned,
 };
-use aggregated_apiserver::{ApiServer, InProcess, Kinds, ServeArgs, User};
-use axum::body::Body;
+use aggregated_apiserver::{ApiServer, InProcess, Kinds, ServeArgs};
 use futures::future::BoxFuture;
-use http::{Request, Response};
-use http_body_util::BodyExt;
-use kube::Client;
+use http::StatusCode;
 use serde_json::{Value, json};
+use test_server::{ask, server_with_store};
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -105,24 +101,8 @@ impl Store for Told {
 }
 
 async fn server(store: &Arc<Told>) -> InProcess {
-    let nobody = tower::service_fn(|_: Request<kube::client::Body>| async {
-        Ok::<_, Infallible>(Response::new(Body::empty()))
-    });
     let kinds = Kinds::new().crds_from_yaml(DEFINITION).unwrap();
-    let server = ApiServer::new("foos", kinds).with_store(Arc::clone(store) as Arc<dyn Store>);
-    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
-    server.in_process(Client::new(nobody, "default")).await.unwrap()
-}
-
-async fn ask(server: &InProcess, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let groups = vec!["system:masters".to_owned()];
-    let admin = User { name: "admin".to_owned(), groups, ..User::default() };
-    let request = Request::builder().method(method).uri(path);
-    let request = request.header("content-type", "application/json");
-    let answer = server.respond(admin, request.body(Body::from(body.to_string())).unwrap()).await;
-    let status = answer.status().as_u16();
-    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&bytes).unwrap())
+    server_with_store(kinds, Arc::clone(store) as Arc<dyn Store>).await
 }
 
 fn foo(name: &str) -> Value {
@@ -134,7 +114,10 @@ async fn a_custom_store_preserves_objects_across_servers() {
     let store = Told::new();
     let first = server(&store).await;
     let (status, created) = ask(&first, "POST", FOOS, &foo("a")).await;
-    assert_eq!((status, &created["metadata"]["resourceVersion"]), (201, &json!("42")));
+    assert_eq!(
+        (status, &created["metadata"]["resourceVersion"]),
+        (StatusCode::CREATED, &json!("42"))
+    );
     let (_, taken) = ask(&first, "POST", FOOS, &foo("a")).await;
     assert_eq!(taken["reason"], "AlreadyExists");
     drop(first);

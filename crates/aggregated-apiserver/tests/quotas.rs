@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use aggregated_apiserver::admission::{AdmissionError, AdmissionPlugin, AdmissionRequest};
 use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::{ApiServer, InProcess, Kinds};
 use axum::body::Body;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, Uri};
-use http_body_util::BodyExt;
 use kube::Client;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, watch};
@@ -174,19 +173,7 @@ impl World {
     }
 
     async fn ask(&self, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
-        let groups = vec!["system:masters".to_owned()];
-        let admin = User { name: "admin".to_owned(), groups, ..User::default() };
-        let content_type = match method {
-            Method::PATCH => "application/merge-patch+json",
-            _ => "application/json",
-        };
-        let request = Request::builder().method(method).uri(path);
-        let request = request.header("content-type", content_type);
-        let request = request.body(Body::from(body.to_string())).unwrap();
-        let response = self.server.respond(admin, request).await;
-        let status = response.status();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice(&body).unwrap())
+        test_server::ask(&self.server, method, path, body).await
     }
 
     async fn create(&self, name: &str) -> (StatusCode, Value) {

@@ -5,8 +5,6 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -17,10 +15,10 @@ use axum::body::Body;
 use fastrand::Rng;
 use futures::StreamExt;
 use http::{Request, StatusCode};
-use in_process::DEFINITION;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::runtime::{reflector, watcher};
 use kube::{Api, Client, ResourceExt};
+use test_server::DEFINITION;
 
 const EVENTS: usize = 20_000;
 /// The maximum number of objects.
@@ -32,7 +30,7 @@ struct World(Arc<Mutex<Arc<InProcess>>>);
 
 impl World {
     async fn start() -> Self {
-        Self(Arc::new(Mutex::new(Arc::new(in_process::server(DEFINITION).await))))
+        Self(Arc::new(Mutex::new(Arc::new(test_server::server(DEFINITION).await))))
     }
 
     fn server(&self) -> Arc<InProcess> {
@@ -41,14 +39,14 @@ impl World {
 
     /// Replaces the server. The old one ends its watches and loses its objects.
     async fn restart(&self) {
-        let server = Arc::new(in_process::server(DEFINITION).await);
+        let server = Arc::new(test_server::server(DEFINITION).await);
         *self.0.lock().unwrap() = server;
     }
 
     async fn ask(&self, method: &str, path: &str, body: String) -> StatusCode {
         let uri = format!("/apis/example.com/v1/namespaces/default/foos{path}");
         let request = Request::builder().method(method).uri(uri).body(Body::from(body)).unwrap();
-        self.server().respond(in_process::admin(), request).await.status()
+        self.server().respond(test_server::admin(), request).await.status()
     }
 
     /// Creates an object, or deletes it if it exists. Either causes one event.
@@ -72,7 +70,7 @@ impl World {
             let server = world.server();
             async move {
                 let request = request.map(Body::new);
-                Ok::<_, Infallible>(server.respond(in_process::admin(), request).await)
+                Ok::<_, Infallible>(server.respond(test_server::admin(), request).await)
             }
         });
         Client::new(service, "default")

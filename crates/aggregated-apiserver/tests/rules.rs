@@ -2,17 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-use std::convert::Infallible;
-
-use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::{ApiServer, FieldError, InProcess, Kinds, Stored, User, Validation};
-use axum::body::Body;
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use kube::{Client, CustomResource};
+use aggregated_apiserver::{FieldError, InProcess, Kinds, Stored, User, Validation};
+use http::{Method, Response, StatusCode};
+use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use test_server::{admin, request, send, server_of};
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Range", namespaced)]
@@ -51,27 +47,13 @@ impl Stored for Range {
 
 const RANGES: &str = "/apis/example.com/v1/namespaces/n/ranges";
 
-async fn server() -> InProcess {
-    let away = tower::service_fn(|_: Request<kube::client::Body>| async {
-        Ok::<_, Infallible>(Response::new(Body::empty()))
-    });
-    let server = ApiServer::new("ranges", Kinds::new().stored::<Range>());
-    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
-    server.in_process(Client::new(away, "default")).await.unwrap()
-}
-
 async fn ask(server: &InProcess, method: Method, path: &str, body: &Value) -> Response<Value> {
-    let user =
-        User { name: "jane".into(), groups: vec!["system:masters".into()], ..User::default() };
-    let language = match method {
+    let content_type = match method {
         Method::PATCH => "application/merge-patch+json",
         _ => "application/json",
     };
-    let request = Request::builder().method(method).uri(path).header("content-type", language);
-    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    let (head, body) = server.respond(user, request.body(body).unwrap()).await.into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
-    Response::from_parts(head, serde_json::from_slice(&body).unwrap())
+    let jane = User { name: "jane".to_owned(), ..admin() };
+    send(server, jane, request(method, path, content_type, body)).await
 }
 
 fn range(name: &str, least: i64, most: i64) -> Value {
@@ -83,7 +65,7 @@ fn range(name: &str, least: i64, most: i64) -> Value {
 
 #[tokio::test]
 async fn rules_are_part_of_every_write() {
-    let server = server().await;
+    let server = server_of(Kinds::new().stored::<Range>()).await;
     let created = ask(&server, Method::POST, RANGES, &range("a", 1, 1)).await;
     assert_eq!(created.status(), StatusCode::CREATED);
     assert_eq!(created.headers()["warning"], "299 - \"spec: the range is empty\"");
@@ -134,7 +116,7 @@ async fn rules_are_part_of_every_write() {
 
 #[tokio::test]
 async fn a_panicking_validation_rule_fails_only_its_request() {
-    let server = server().await;
+    let server = server_of(Kinds::new().stored::<Range>()).await;
     let failed = ask(&server, Method::POST, RANGES, &range("a", 1, 13)).await;
     assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(failed.body()["reason"], "InternalError");

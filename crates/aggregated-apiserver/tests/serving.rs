@@ -3,15 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod fixture;
-
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use fixture::Fixture;
 use futures::future::join_all;
 use futures::{SinkExt, StreamExt};
 use http::header::CONTENT_TYPE;
@@ -21,6 +18,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use test_cluster::Authority;
+use test_server::ListeningServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -67,8 +65,8 @@ async fn text(response: Response<Incoming>) -> (u16, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_and_discovery_need_no_cluster() {
-    let fixture = Fixture::start().await;
-    let mut nobody = fixture.h2(None).await;
+    let server = ListeningServer::start().await;
+    let mut nobody = server.h2(None).await;
     let get = |path: &str| Request::get(format!("https://localhost{path}")).body(Body::empty());
     for endpoint in ["/livez", "/healthz", "/readyz"] {
         let answer = text(nobody.send_request(get(endpoint).unwrap()).await.unwrap()).await;
@@ -85,7 +83,7 @@ async fn health_and_discovery_need_no_cluster() {
         text(nobody.send_request(get("/readyz/ping").unwrap()).await.unwrap()).await;
     assert!(status == 500 && one.contains("did not respond to a SubjectAccessReview"), "{one}");
 
-    let mut proxy = fixture.proxy().await;
+    let mut proxy = server.proxy().await;
     for path in ["/apis", "/apis/example.com/v1", "/openapi/v2", "/openapi/v3", FOOS] {
         let asked = request("GET", path, "system:kube-aggregator", "system:masters", "");
         let (status, body) = text(proxy.send_request(asked).await.unwrap()).await;
@@ -103,8 +101,8 @@ async fn health_and_discovery_need_no_cluster() {
 async fn unknown_kinds_and_versions_get_503_behind_the_aggregator() {
     const NEXT: &str = "/apis/example.com/v2/namespaces/default/foos/a";
     const NEW_KIND: &str = "/apis/example.com/v1/namespaces/default/bars/a";
-    let fixture = Fixture::start().await;
-    let mut proxy = fixture.proxy().await;
+    let server = ListeningServer::start().await;
+    let mut proxy = server.proxy().await;
     for (path, what) in [(NEXT, "foos of example.com/v2"), (NEW_KIND, "bars of example.com/v1")] {
         for method in ["GET", "DELETE", "POST"] {
             let answer = proxy.send_request(master(method, path, "")).await.unwrap();
@@ -120,12 +118,12 @@ async fn unknown_kinds_and_versions_get_503_behind_the_aggregator() {
         assert_eq!(status, 404, "{path}: {body}");
     }
     // Clients that connect directly do not depend on a registration.
-    let fixture = Fixture::with_flags(|flags| {
+    let server = ListeningServer::with_flags(|flags| {
         flags.client_ca_file.clone_from(&flags.requestheader_client_ca_file);
         flags.requestheader_client_ca_file = None;
     })
     .await;
-    let mut direct = fixture.proxy().await;
+    let mut direct = server.proxy().await;
     for path in [NEXT, NEW_KIND] {
         let asked = Request::get(format!("https://localhost{path}")).body(Body::empty()).unwrap();
         let (status, body) = text(direct.send_request(asked).await.unwrap()).await;
@@ -135,8 +133,8 @@ async fn unknown_kinds_and_versions_get_503_behind_the_aggregator() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn http_1_is_spoken_too() {
-    let fixture = Fixture::start().await;
-    let stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
+    let server = ListeningServer::start().await;
+    let stream = server.connect("http/1.1", Some(&server.files.front_proxy)).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
@@ -145,20 +143,20 @@ async fn http_1_is_spoken_too() {
     let response = sender.send_request(watch).await.unwrap();
     assert_eq!(response.status(), 200, "its head comes before any event");
     let mut events = response.into_body();
-    let mut proxy = fixture.proxy().await;
+    let mut proxy = server.proxy().await;
     let created = proxy.send_request(master("POST", FOOS, FOO)).await.unwrap();
     assert_eq!(created.status(), StatusCode::CREATED);
     let event = events.frame().await.unwrap().unwrap().into_data().unwrap();
     assert!(event.starts_with(b"{\"type\":\"ADDED\""));
-    fixture.running.drain(Duration::ZERO).await;
+    server.running.drain(Duration::ZERO).await;
     ends_cleanly(events).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_connection_carries_a_thousand_watches() {
     const WATCHES: usize = 1_000;
-    let fixture = Fixture::start().await;
-    let proxy = fixture.proxy().await;
+    let server = ListeningServer::start().await;
+    let proxy = server.proxy().await;
     let watch = || async {
         let path = format!("{FOOS}?watch=true");
         proxy.clone().send_request(master("GET", &path, Body::empty())).await.unwrap()
@@ -180,7 +178,7 @@ async fn one_connection_carries_a_thousand_watches() {
     });
     let events = join_all(events).await;
     assert!(events.iter().all(|(event, _)| *event == events[0].0));
-    fixture.running.drain(Duration::ZERO).await;
+    server.running.drain(Duration::ZERO).await;
     for (_, body) in events {
         ends_cleanly(body).await;
     }
@@ -188,8 +186,8 @@ async fn one_connection_carries_a_thousand_watches() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_work_over_websockets() {
-    let fixture = Fixture::start().await;
-    let stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
+    let server = ListeningServer::start().await;
+    let stream = server.connect("http/1.1", Some(&server.files.front_proxy)).await;
     let mut watch = format!("wss://localhost{FOOS}?watch=true").into_client_request().unwrap();
     let headers = watch.headers_mut();
     headers.insert("x-remote-user", "admin".parse().unwrap());
@@ -198,7 +196,7 @@ async fn watches_work_over_websockets() {
     headers.insert("sec-websocket-protocol", protocols.parse().unwrap());
     let (mut socket, response) = client_async(watch, stream).await.unwrap();
     assert_eq!(response.headers()["sec-websocket-protocol"], "base64.binary.k8s.io");
-    let proxy = fixture.proxy().await;
+    let proxy = server.proxy().await;
     for name in ["a", "b"] {
         let foo = FOO.replace("\"a\"", &format!("{name:?}"));
         let (status, _) =
@@ -216,7 +214,7 @@ async fn watches_work_over_websockets() {
     // The server responds to a ping, and sends a close message when it shuts down.
     socket.send(Message::Ping("hello".into())).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong("hello".into()));
-    let drained = tokio::spawn(fixture.running.drain(Duration::ZERO));
+    let drained = tokio::spawn(server.running.drain(Duration::ZERO));
     assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
     drop(socket);
     drained.await.unwrap();
@@ -224,8 +222,8 @@ async fn watches_work_over_websockets() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_are_bounded() {
-    let fixture = Fixture::start().await;
-    let proxy = fixture.proxy().await;
+    let server = ListeningServer::start().await;
+    let proxy = server.proxy().await;
     let post = |body: Vec<u8>| async {
         text(proxy.clone().send_request(master("POST", FOOS, body)).await.unwrap()).await
     };
@@ -256,8 +254,8 @@ async fn bodies_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn heads_are_bounded() {
-    let fixture = Fixture::start().await;
-    let mut proxy = fixture.proxy().await;
+    let server = ListeningServer::start().await;
+    let mut proxy = server.proxy().await;
     let of_groups = |count: usize| {
         let mut request = master("GET", FOOS, Body::empty());
         for number in 0..count {
@@ -275,10 +273,10 @@ async fn heads_are_bounded() {
     assert_eq!(text(proxy.send_request(long).await.unwrap()).await.0, 414);
     assert_eq!(text(proxy.send_request(of_groups(1)).await.unwrap()).await.0, 200);
     // A client other than the front proxy sends requests of one user only.
-    let path = fixture.folder.path();
-    let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
+    let path = server.files.path();
+    let jane = server.files.authority.client(path, "jane", "jane", None).unwrap();
     for (certificate, fits, is_too_much) in [(Some(&jane), 300, 500), (None, 300, 500)] {
-        let mut client = fixture.h2(certificate).await;
+        let mut client = server.h2(certificate).await;
         for (count, is_refused) in [(fits, false), (is_too_much, true)] {
             let status = client.send_request(of_groups(count)).await.unwrap().status();
             assert_eq!(status == 431, is_refused, "{count} groups: {status}");
@@ -286,12 +284,12 @@ async fn heads_are_bounded() {
     }
     let one = "x".repeat(10_000);
     for (certificate, count, expected) in [
-        (Some(&fixture.proxy), 150, "200"),
-        (Some(&fixture.proxy), 300, "431"),
+        (Some(&server.files.front_proxy), 150, "200"),
+        (Some(&server.files.front_proxy), 300, "431"),
         (Some(&jane), 4, "431"),
         (None, 4, "431"),
     ] {
-        let mut stream = fixture.connect("http/1.1", certificate).await;
+        let mut stream = server.connect("http/1.1", certificate).await;
         let mut head = format!(
             "GET {FOOS} HTTP/1.1\r\nhost: localhost\r\nx-remote-user: admin\r\nx-remote-group: system:masters\r\n"
         );
@@ -311,8 +309,8 @@ async fn heads_are_bounded() {
 /// The client sends the whole body before it reads the response, as many clients do.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_oversized_body_gets_413_and_the_connection_stays_usable() {
-    let fixture = Fixture::start().await;
-    let mut stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
+    let server = ListeningServer::start().await;
+    let mut stream = server.connect("http/1.1", Some(&server.files.front_proxy)).await;
     let size = 8 << 20;
     let head = format!(
         "POST {FOOS} HTTP/1.1\r\nhost: localhost\r\nx-remote-user: admin\r\nx-remote-group: system:masters\r\ncontent-length: {size}\r\n\r\n"
@@ -334,7 +332,7 @@ async fn an_oversized_body_gets_413_and_the_connection_stays_usable() {
     }
 
     // A client that sends `Expect: 100-continue` does not need to send the body.
-    let mut stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
+    let mut stream = server.connect("http/1.1", Some(&server.files.front_proxy)).await;
     let head = head.replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     let length = stream.read(&mut answer).await.unwrap();
@@ -344,17 +342,17 @@ async fn an_oversized_body_gets_413_and_the_connection_stays_usable() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_certificate_is_served_when_the_files_change() {
-    let fixture = Fixture::start().await;
-    let path = fixture.folder.path();
+    let server = ListeningServer::start().await;
+    let path = server.files.path();
     let other = Authority::new("other", &path.join("other.crt")).unwrap();
-    assert!(fixture.try_connect(&other.file, "h2", None).await.is_err());
+    assert!(server.try_connect(&other.file, "h2", None).await.is_err());
     // A half-written pair of certificate and key is ignored; the last valid pair stays in use.
     let half = other.server(path, "half", &["localhost"]).unwrap();
     fs::copy(&half.certificate, path.join("serving.crt")).unwrap();
-    fixture.connect("h2", None).await;
+    server.connect("h2", None).await;
     other.server(path, "serving", &["localhost"]).unwrap();
     let exchanged = async {
-        while fixture.try_connect(&other.file, "h2", None).await.is_err() {
+        while server.try_connect(&other.file, "h2", None).await.is_err() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
@@ -363,9 +361,9 @@ async fn another_certificate_is_served_when_the_files_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn draining_lets_requests_in_flight_finish() {
-    let fixture = Fixture::start().await;
-    let mut proxy = fixture.proxy().await;
-    let mut nobody = fixture.h2(None).await;
+    let server = ListeningServer::start().await;
+    let mut proxy = server.proxy().await;
+    let mut nobody = server.h2(None).await;
     let (sender, receiver) = tokio::sync::mpsc::channel::<Result<String, std::io::Error>>(1);
     let body = futures::stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|part| (part, receiver))
@@ -376,7 +374,7 @@ async fn draining_lets_requests_in_flight_finish() {
     sender.send(Ok(start.to_owned())).await.unwrap();
     // The capacity of the channel is one, so if it accepts another part, the first one has been sent.
     sender.send(Ok(" ".to_owned())).await.ok();
-    let draining = tokio::spawn(fixture.running.drain(Duration::from_secs(2)));
+    let draining = tokio::spawn(server.running.drain(Duration::from_secs(2)));
     let readyz = || Request::get("https://localhost/readyz").body(Body::empty()).unwrap();
     let ready = loop {
         let (status, body) = text(nobody.send_request(readyz()).await.unwrap()).await;
@@ -396,11 +394,11 @@ async fn draining_lets_requests_in_flight_finish() {
 /// without an event would make them list again.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_watches_are_rejected_during_shutdown() {
-    let fixture = Fixture::start().await;
+    let server = ListeningServer::start().await;
     let watch = || master("GET", &format!("{FOOS}?watch=true"), "");
     let mut watchers = Vec::new();
     for _ in 0..30 {
-        let mut proxy = fixture.proxy().await;
+        let mut proxy = server.proxy().await;
         let watching = proxy.send_request(watch()).await.unwrap();
         assert_eq!(watching.status(), 200);
         watchers.push(async move {
@@ -409,7 +407,7 @@ async fn new_watches_are_rejected_during_shutdown() {
         });
     }
     let watchers = tokio::spawn(join_all(watchers.into_iter().map(tokio::spawn)));
-    fixture.running.drain(Duration::ZERO).await;
+    server.running.drain(Duration::ZERO).await;
     for watcher in watchers.await.unwrap() {
         // Most connections accept no more requests.
         if let Ok(status) = watcher.unwrap() {
@@ -431,14 +429,14 @@ async fn plain(address: SocketAddr, path: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_and_metrics_can_have_separate_ports() {
     let free: Option<SocketAddr> = Some(([127, 0, 0, 1], 0).into());
-    let fixture = Fixture::with_flags(|flags| {
+    let server = ListeningServer::with_flags(|flags| {
         flags.health_probe_bind_address = free;
         flags.metrics_bind_address = free;
         flags.anonymous_auth = false;
     })
     .await;
-    let probes = fixture.running.health_probe_address().unwrap();
-    let metrics = fixture.running.metrics_address().unwrap();
+    let probes = server.running.health_probe_address().unwrap();
+    let metrics = server.running.metrics_address().unwrap();
     // Idle connections do not exclude other clients.
     let mut silent = Vec::new();
     for address in [probes, metrics].repeat(200) {
@@ -455,7 +453,7 @@ async fn probes_and_metrics_can_have_separate_ports() {
         assert!(plain(address, path).await.starts_with("HTTP/1.1 404"), "{path}");
     }
     // Requests without credentials are rejected where a permission is required; probes are not.
-    let mut nobody = fixture.h2(None).await;
+    let mut nobody = server.h2(None).await;
     for (path, expected) in [("/readyz", 200), ("/apis", 401), ("/metrics", 401)] {
         let request = Request::get(format!("https://localhost{path}")).body(Body::empty());
         let response = nobody.send_request(request.unwrap()).await.unwrap();
@@ -485,11 +483,11 @@ async fn early_connections_wait_for_the_front_proxy_configuration() {
     let (say, said) = watch::channel(None);
     let cluster = cluster_that_says(said).await;
     let mut authority = None;
-    let fixture = Fixture::with(&format!("http://{cluster}"), |flags| {
+    let server = ListeningServer::with(&format!("http://{cluster}"), |flags| {
         authority = flags.requestheader_client_ca_file.take();
     })
     .await;
-    let mut connecting = Box::pin(fixture.proxy());
+    let mut connecting = Box::pin(server.proxy());
     let early = timeout(Duration::from_millis(200), &mut connecting).await;
     assert!(early.is_err(), "nobody is answered before");
     let data = serde_json::json!({
@@ -512,21 +510,22 @@ async fn connections_proceed_if_the_front_proxy_configuration_never_arrives() {
     let silent = |flags: &mut aggregated_apiserver::ServeArgs| {
         flags.requestheader_client_ca_file = None;
     };
-    let fixture = Fixture::with(&format!("http://{cluster}"), silent).await;
-    let mut nobody = fixture.h2(None).await;
+    let server = ListeningServer::with(&format!("http://{cluster}"), silent).await;
+    let mut nobody = server.h2(None).await;
     let request = Request::get("https://localhost/livez").body(Body::empty()).unwrap();
     assert_eq!(nobody.send_request(request).await.unwrap().status(), StatusCode::OK);
     // The certificate of the front proxy is signed by an unknown CA.
-    let mut proxy = fixture.proxy().await;
+    let mut proxy = server.proxy().await;
     let response = proxy.send_request(master("GET", FOOS, "")).await.unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_time_out_after_the_duration_of_the_flag() {
-    let fixture =
-        Fixture::with_flags(|flags| flags.request_timeout = Duration::from_millis(200)).await;
-    let mut proxy = fixture.proxy().await;
+    let server =
+        ListeningServer::with_flags(|flags| flags.request_timeout = Duration::from_millis(200))
+            .await;
+    let mut proxy = server.proxy().await;
     let mut request = master("POST", FOOS, "");
     let nothing = futures::stream::pending::<Result<axum::body::Bytes, std::io::Error>>();
     *request.body_mut() = Body::from_stream(nothing);

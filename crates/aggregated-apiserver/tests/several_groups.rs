@@ -2,14 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
 use aggregated_apiserver::InProcess;
-use axum::body::Body;
-use http::{Request, StatusCode};
-use http_body_util::BodyExt;
-use in_process::admin;
+use http::StatusCode;
 use serde_json::{Value, json};
+use test_server::ask;
 
 const DEFINITIONS: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -34,15 +30,6 @@ spec:
   - {name: v2alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
 ";
 
-async fn ask(server: &InProcess, method: &str, path: &str, body: &Value) -> (StatusCode, Value) {
-    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    let request = Request::builder().method(method).uri(path).body(body).unwrap();
-    let response = server.respond(admin(), request).await;
-    let status = response.status();
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&bytes).unwrap())
-}
-
 async fn get(server: &InProcess, path: &str) -> Value {
     let (status, body) = ask(server, "GET", path, &Value::Null).await;
     assert_eq!(status, StatusCode::OK, "{path}: {body}");
@@ -51,7 +38,7 @@ async fn get(server: &InProcess, path: &str) -> Value {
 
 #[tokio::test]
 async fn each_group_version_has_its_own_discovery_and_openapi_documents() {
-    let server = in_process::server(DEFINITIONS).await;
+    let server = test_server::server(DEFINITIONS).await;
     let groups = get(&server, "/apis").await;
     let names: Vec<&str> = groups["groups"]
         .as_array()
@@ -88,7 +75,7 @@ async fn each_group_version_has_its_own_discovery_and_openapi_documents() {
 
 #[tokio::test]
 async fn the_same_plural_in_two_groups_is_two_kinds() {
-    let server = in_process::server(DEFINITIONS).await;
+    let server = test_server::server(DEFINITIONS).await;
     let birds = "/apis/birds.example.com/v1/namespaces/n/larks";
     let songs = "/apis/songs.example.com/v2alpha1/larks";
     for (path, version) in [(birds, "birds.example.com/v1"), (songs, "songs.example.com/v2alpha1")]

@@ -5,9 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 #![cfg(target_os = "linux")] // where the kernel says it
 
-mod in_process;
-mod process_memory;
-
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -208,7 +205,7 @@ fn begin(number: usize) -> String {
 
 async fn ask(server: &InProcess, path: &str) -> (StatusCode, Value) {
     let request = Request::get(path).body(Body::empty()).unwrap();
-    let response = server.respond(in_process::admin(), request).await;
+    let response = server.respond(test_server::admin(), request).await;
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, serde_json::from_slice(&body).unwrap())
@@ -234,11 +231,11 @@ const HEADS: &str = "/apis/example.com/v1/heads";
 #[tokio::test(start_paused = true)]
 async fn memory_is_limited_and_kinds_with_oversized_sources_get_503() {
     let cluster = FakeCluster::new(MANY);
-    let before = process_memory::begin();
+    let before = test_server::process_memory::begin();
     let kinds = Kinds::new().computed::<Whole>().computed::<Head>().computed::<Other>();
     let server = ApiServer::new("wholes", kinds).in_process(cluster.client()).await.unwrap();
     let check = |what: &str| {
-        let grown = process_memory::most().saturating_sub(before);
+        let grown = test_server::process_memory::most().saturating_sub(before);
         println!("{what}: {grown} MiB");
         assert!(grown < MOST, "{what}: {grown} MiB");
     };

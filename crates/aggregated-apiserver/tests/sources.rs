@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod fake_cluster;
-mod in_process;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +9,6 @@ use std::time::Duration;
 use aggregated_apiserver::computed::{ComputedFromVariants, LookupOptions, SourceOptions, Variant};
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup};
 use axum::body::Body;
-use fake_cluster::FakeCluster;
 use futures::stream::{self, BoxStream, StreamExt};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -23,6 +19,7 @@ use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
+use test_server::FakeCluster;
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
 const SECRETS: &str = "/api/v1/secrets";
@@ -154,7 +151,7 @@ async fn serve(cluster: &FakeCluster, kinds: Kinds) -> InProcess {
 /// Returns the status, the warnings and the body of a response.
 async fn ask(server: &InProcess, path: &str) -> (StatusCode, Vec<String>, Value) {
     let request = Request::get(path).body(Body::empty()).unwrap();
-    let response = server.respond(in_process::admin(), request).await;
+    let response = server.respond(test_server::admin(), request).await;
     let warnings = response.headers().get_all("warning").iter();
     let warnings = warnings.map(|warning| warning.to_str().unwrap().to_owned()).collect();
     let status = response.status();

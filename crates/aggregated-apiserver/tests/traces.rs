@@ -3,7 +3,6 @@
 #![cfg(feature = "otlp")]
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-mod in_process;
 mod otlp_collector;
 
 use std::net::SocketAddr;
@@ -15,11 +14,11 @@ use aggregated_apiserver::{InProcess, User};
 use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use in_process::{DEFINITION, admin};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use otlp_collector::{collector, collector_that_answers, collector_that_rejects, texts, tracing};
+use test_server::{DEFINITION, admin};
 use tokio::sync::{Semaphore, mpsc};
 
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
@@ -29,7 +28,7 @@ const PARENT: &str = "b7ad6b7169203331";
 const SOON: Duration = Duration::from_secs(30);
 
 async fn server(folder: &Path, endpoint: SocketAddr, rate: u32) -> InProcess {
-    in_process::traced_server(DEFINITION, &tracing(folder, endpoint, rate)).await
+    test_server::traced_server(DEFINITION, &tracing(folder, endpoint, rate)).await
 }
 
 async fn ask(server: &InProcess, user: User, request: http::request::Builder) -> StatusCode {

@@ -6,13 +6,9 @@
 #![allow(clippy::unwrap_used)] // all of it is a test
 #![cfg(target_os = "linux")] // where the kernel says it
 
-mod fixture;
-
-use std::fs;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use fixture::Fixture;
 use futures::future::join_all;
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -20,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioExecutor;
 use test_cluster::Certificate;
+use test_server::{ListeningServer, process_memory};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -32,14 +29,6 @@ const SOON: Duration = Duration::from_secs(60);
 const LARGE: usize = 200_000;
 const CONNECTIONS: usize = 20;
 const STREAMS: usize = 250;
-
-/// A value of `/proc/self/status`, in MiB.
-fn status(name: &str) -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    let kibibytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kibibytes / 1024
-}
 
 fn foo(name: &str, length: usize) -> String {
     let text = "x".repeat(length);
@@ -69,7 +58,7 @@ type Answers = JoinHandle<Vec<hyper::Result<Response<Incoming>>>>;
 
 /// Sends many requests on many connections, and reads one byte of the responses.
 async fn unread(
-    fixture: &Fixture,
+    server: &ListeningServer,
     certificate: &Certificate,
     make: impl Fn(usize) -> Request<Body>,
 ) -> Vec<(http2::SendRequest<Body>, Answers)> {
@@ -77,7 +66,7 @@ async fn unread(
     for _ in 0..CONNECTIONS {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(1);
-        let mut client = fixture.h2_with(Some(certificate), builder).await;
+        let mut client = server.h2_with(Some(certificate), builder).await;
         let answers: Vec<_> =
             (0..STREAMS).map(|number| client.send_request(make(number))).collect();
         let answers = tokio::spawn(join_all(answers));
@@ -87,22 +76,21 @@ async fn unread(
 }
 
 async fn check(what: &str, make: impl Fn(usize) -> Request<Body>) {
-    let fixture = Fixture::start_for_everybody().await;
-    let path = fixture.folder.path();
-    let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
-    let joe = fixture.authority.client(path, "joe", "joe", None).unwrap();
-    let mut joe = fixture.h2(Some(&joe)).await;
+    let server = ListeningServer::start_for_everybody().await;
+    let path = server.files.path();
+    let jane = server.files.authority.client(path, "jane", "jane", None).unwrap();
+    let joe = server.files.authority.client(path, "joe", "joe", None).unwrap();
+    let mut joe = server.h2(Some(&joe)).await;
     let created = joe.send_request(request("POST", FOOS, foo("large", LARGE))).await.unwrap();
     assert_eq!(created.status(), 201);
     drop(created);
     assert_eq!(honest(&mut joe).await, 200);
-    fs::write("/proc/self/clear_refs", "5").unwrap();
-    let before = status("VmRSS");
-    let held = unread(&fixture, &jane, make).await;
+    let before = process_memory::begin();
+    let held = unread(&server, &jane, make).await;
     for _ in 0..20 {
         assert_eq!(honest(&mut joe).await, 200, "{what}");
     }
-    let grown = status("VmHWM").saturating_sub(before);
+    let grown = process_memory::most().saturating_sub(before);
     println!("{what}: {grown} MiB");
     assert!(grown < GROWTH, "{what}: {grown} MiB");
     drop(held);

@@ -6,16 +6,14 @@
 mod flock;
 #[path = "../../oracle/src/herd.rs"]
 mod herd;
-mod in_process;
 
-use aggregated_apiserver::serving::AdmissionPluginName;
 use aggregated_apiserver::versions::check_round_trips;
 use aggregated_apiserver::{ApiServer, InProcess, Kinds};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use kube::Client;
 use serde_json::{Value, json};
+use test_server::unreachable_cluster;
 
 use herd::{v1, v1alpha};
 
@@ -23,12 +21,7 @@ const V1: &str = "/apis/example.com/v1/namespaces/n/herds";
 const V1ALPHA: &str = "/apis/example.com/v1alpha/namespaces/n/herds";
 
 async fn server() -> InProcess {
-    let away = tower::service_fn(|_: Request<kube::client::Body>| async {
-        Err::<Response<Body>, _>(std::io::Error::other("there is no cluster"))
-    });
-    let server = ApiServer::new("herds", Kinds::new().stored::<v1::Herd>());
-    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
-    server.in_process(Client::new(away, "default")).await.unwrap()
+    test_server::server_of(Kinds::new().stored::<v1::Herd>()).await
 }
 
 struct Answer {
@@ -47,7 +40,7 @@ async fn send(
     let request = Request::builder().method(method).uri(path);
     let request = request.header("content-type", language).header("accept", accept);
     let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    server.respond(in_process::admin(), request.body(body).unwrap()).await
+    server.respond(test_server::admin(), request.body(body).unwrap()).await
 }
 
 async fn ask(server: &InProcess, method: &str, path: &str, body: Value) -> Answer {
@@ -574,9 +567,6 @@ async fn inconsistent_definitions_of_versions_prevent_the_start() {
     let expected = r#"spec.names.shortNames: is ["fl"] in v1, and ["fk"] in v1alpha, spec.versions: objects are kept in one version, not in ["v1alpha", "v1beta"]"#;
     assert_eq!(fault.why, expected);
     let server = ApiServer::new("flocks", Kinds::new().stored::<flock::v1::Flock>());
-    let away = tower::service_fn(|_: Request<kube::client::Body>| async {
-        Err::<Response<Body>, _>(std::io::Error::other("there is no cluster"))
-    });
-    let refused = server.in_process(Client::new(away, "default")).await.err().unwrap();
+    let refused = server.in_process(unreachable_cluster()).await.err().unwrap();
     assert!(refused.to_string().contains(r#"is ["fl"] in v1, and ["fk"] in v1alpha"#), "{refused}");
 }

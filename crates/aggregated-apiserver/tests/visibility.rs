@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
-mod fake_cluster;
-mod in_process;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,16 +10,15 @@ use aggregated_apiserver::serving::AdmissionPluginName;
 use aggregated_apiserver::strategy::View;
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kind, Kinds, Stored, User, Visibility};
 use axum::body::Body;
-use fake_cluster::FakeCluster;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::CustomResource;
 use kube::api::PartialObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use test_server::{Events, FakeCluster, admin};
 
 const NOTES: &str = "/apis/example.com/v1/namespaces/n/notes";
 const BOARDS: &str = "/apis/example.com/v1/namespaces/n/boards";
@@ -270,8 +266,7 @@ async fn a_view_of_a_kind_with_visibility_rules_is_rejected_at_startup() {
 
 /// A watch, and the texts of the objects that it has reported, by name.
 struct Watch {
-    body: Body,
-    buffer: Vec<u8>,
+    events: Events,
     seen: BTreeMap<String, Value>,
 }
 
@@ -285,21 +280,13 @@ impl Watch {
         assert_eq!(response.status(), StatusCode::OK);
         let items = list["items"].as_array().unwrap().iter();
         let seen = items.map(|item| (named(item), item["spec"].clone())).collect();
-        Self { body: response.into_body(), buffer: Vec::new(), seen }
+        Self { events: Events::of(response.into_body()), seen }
     }
 
     /// Returns the next event, and records it.
     async fn next(&mut self) -> (String, Value) {
-        let end = loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                break end;
-            }
-            let frame = tokio::time::timeout(Duration::from_secs(30), self.body.frame());
-            let frame = frame.await.expect("no event came").unwrap().unwrap();
-            self.buffer.extend_from_slice(&frame.into_data().unwrap());
-        };
-        let line: Vec<u8> = self.buffer.drain(..=end).collect();
-        let mut event: Value = serde_json::from_slice(&line).unwrap();
+        let event = tokio::time::timeout(Duration::from_secs(30), self.events.next()).await;
+        let mut event = event.expect("no event came").unwrap();
         let event_type = event["type"].as_str().unwrap().to_owned();
         let object = event["object"].take();
         let (name, spec) = (named(&object), object["spec"].clone());

@@ -2,16 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-mod process_memory;
-
 use aggregated_apiserver::InProcess;
 use axum::body::Body;
 use futures::FutureExt;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use in_process::DEFINITION;
 use serde_json::Value;
+use test_server::DEFINITION;
 
 /// The amount that `request/throttle` accounts for a watch, plus a quarter, because futures are larger in a test build.
 const WATCH: usize = 4_608 * 5 / 4;
@@ -19,7 +16,7 @@ const WATCH: usize = 4_608 * 5 / 4;
 async fn ask(server: &InProcess, method: &str, path: &str, body: String) -> Response<Body> {
     let uri = format!("/apis/example.com/v1/namespaces/a/foos{path}");
     let request = Request::builder().method(method).uri(uri).header("user-agent", "me/1.0");
-    server.respond(in_process::admin(), request.body(Body::from(body)).unwrap()).await
+    server.respond(test_server::admin(), request.body(Body::from(body)).unwrap()).await
 }
 
 async fn watch(server: &InProcess) -> Body {
@@ -44,14 +41,14 @@ async fn put(server: &InProcess, filler: usize) {
 #[tokio::test]
 async fn a_watch_uses_at_most_its_accounted_memory_and_holds_no_unread_events() {
     const WATCHES: usize = 10_000;
-    let server = in_process::server(DEFINITION).await;
+    let server = test_server::server(DEFINITION).await;
     let mut slow = watch(&server).await;
-    let before = process_memory::begin();
+    let before = test_server::process_memory::begin();
     let mut watches = Vec::new();
     for _ in 0..WATCHES {
         watches.push(watch(&server).await);
     }
-    let taken = process_memory::most().saturating_sub(before) << 20;
+    let taken = test_server::process_memory::most().saturating_sub(before) << 20;
     assert!((WATCHES << 10..=WATCHES * WATCH).contains(&taken), "{} bytes each", taken / WATCHES);
     drop(watches);
     // The watch reads one change, and could read the next one with it.

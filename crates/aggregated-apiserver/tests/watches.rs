@@ -2,21 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-mod in_process;
-
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::{InProcess, Kinds, User};
 use axum::body::Body;
-use http::{Request, Response, StatusCode};
+use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
-use kube::Client;
 use serde_json::Value;
+use test_server::{Events, FakeCluster, admin, api_server, ask};
 use tokio::time::timeout;
 
 const DEFINITION: &str = "
@@ -41,21 +36,13 @@ const NOTHING: u8 = 2;
 async fn server() -> (InProcess, Arc<AtomicU8>) {
     let says = Arc::new(AtomicU8::new(YES));
     let said = Arc::clone(&says);
-    let cluster = tower::service_fn(move |_: Request<kube::client::Body>| {
-        let said = said.load(Ordering::Relaxed);
-        let allowed = said == YES;
-        let review = format!(
-            r#"{{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{{}},"status":{{"allowed":{allowed}}}}}"#
-        );
-        let mut response = Response::new(Body::from(review));
-        if said == NOTHING {
-            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        }
-        async { Ok::<_, Infallible>(response) }
+    let cluster = FakeCluster::default();
+    cluster.authorize_by(move |_| match said.load(Ordering::Relaxed) {
+        NOTHING => None,
+        says => Some(says == YES),
     });
-    let server = ApiServer::new("foos", Kinds::new().crds_from_yaml(DEFINITION).unwrap());
-    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
-    (server.in_process(Client::new(cluster, "default")).await.unwrap(), says)
+    let server = api_server(Kinds::new().crds_from_yaml(DEFINITION).unwrap());
+    (server.in_process(cluster.client()).await.unwrap(), says)
 }
 
 /// A user with so much user info that its authorization results are not cached. The cache uses the clock of the
@@ -105,17 +92,15 @@ async fn a_watch_ends_an_hour_after_the_last_successful_authorization() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_a_future_revision_ends_with_an_error_event() {
     let (server, _) = server().await;
-    let list = Request::get(FOOS).body(Body::empty()).unwrap();
-    let list = server.respond(admin(), list).await.into_body().collect().await.unwrap();
-    let list: Value = serde_json::from_slice(&list.to_bytes()).unwrap();
+    let (_, list) = ask(&server, "GET", FOOS, &Value::Null).await;
     let now: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     // The revision belongs to this process, not to another one.
     let later = now + (1 << 40);
-    let mut body = watch(&server, jane(), &format!("resourceVersion={later}")).await;
-    let event = timeout(MINUTE, body.frame()).await.unwrap().unwrap().unwrap();
-    let event: Value = serde_json::from_slice(&event.into_data().unwrap()).unwrap();
+    let body = watch(&server, jane(), &format!("resourceVersion={later}")).await;
+    let mut events = Events::of(body);
+    let event = timeout(MINUTE, events.next()).await.unwrap().unwrap();
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &504.into()));
     let cause = &event["object"]["details"]["causes"][0]["reason"];
     assert_eq!(cause, "ResourceVersionTooLarge");
-    assert!(body.frame().await.is_none());
+    assert_eq!(events.next().await, None);
 }

@@ -1,14 +1,13 @@
 //! The peer: an unmodified sample-apiserver, the usual template of such a server in Go. It needs etcd, and a cluster
 //! for its admission.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use test_cluster::{ControlPlane, Missing, Programs};
+use test_cluster::{ControlPlane, Missing, Programs, free_port};
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peer");
 const PACKAGE: &str = "k8s.io/sample-apiserver";
@@ -50,7 +49,7 @@ impl Surroundings {
     /// Returns the command of a server with empty storage and the certificates of a directory, and the port of the
     /// server.
     pub fn command(&self, folder: &Path) -> Result<(Command, u16)> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let number = self.servers.fetch_add(1, Ordering::Relaxed);
         let file = |name: &str| folder.join(name).display().to_string();
         let kubeconfig = self.cluster.kubeconfig().display().to_string();

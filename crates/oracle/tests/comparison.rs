@@ -65,7 +65,7 @@ fn main() -> Result<()> {
     let mut rows = rows()?;
     let twice = std::env::var_os("ORACLE_TWICE").is_some();
     check_reasons(&rows)?;
-    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+    let required = test_cluster::is_required();
     let runtime = Runtime::new()?;
     let world = if arguments.list { Err("not wanted".to_owned()) } else { start(&runtime, twice) };
     let (world, missing) = match world {

@@ -6,13 +6,12 @@
 #![allow(clippy::unwrap_used)] // all of it is a test
 #![cfg(target_os = "linux")] // reads /proc
 
-use std::fs;
-
 use http::Request;
 use kube::Client;
 use mimalloc::MiMalloc;
 use serde_json::{Map, Value, json};
 use standalone_apiserver::TestServer;
+use test_server::process_memory;
 
 /// The allocator of the program. With the allocator of glibc, results depend on the threads that use its arenas.
 #[global_allocator]
@@ -25,13 +24,6 @@ const MOST: usize = 140;
 const MANY: usize = 10_000;
 /// The pattern of a quantity, which definitions that are generated from Go types contain many times.
 const QUANTITY: &str = "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))))?$";
-
-fn status(name: &str) -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    let kibibytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kibibytes / 1024
-}
 
 /// Returns a definition with `count` properties in its spec.
 fn definition(name: &str, count: usize, property: impl Fn(usize) -> Value) -> Value {
@@ -96,11 +88,10 @@ async fn large_definitions_are_served_and_expensive_patterns_are_rejected() {
         ),
     ];
     for definition in &rows {
-        let before = status("VmRSS");
-        fs::write("/proc/self/clear_refs", "5").unwrap();
+        let before = process_memory::begin();
         define(&client, definition).await.unwrap();
         get("/openapi/v2").await;
-        let most = status("VmHWM").saturating_sub(before);
+        let most = process_memory::most().saturating_sub(before);
         let (name, length) = (&definition["metadata"]["name"], definition.to_string().len());
         println!("{name}, {} kB: {most} MiB", length / 1_000);
         assert!(most < MOST, "{name}: {most} MiB");
@@ -120,13 +111,12 @@ async fn large_definitions_are_served_and_expensive_patterns_are_rejected() {
         400,
         |number| json!({"type": "string", "pattern": format!("^a{number}\\p{{L}}{{1,10}}$")}),
     );
-    let before = status("VmRSS");
-    fs::write("/proc/self/clear_refs", "5").unwrap();
+    let before = process_memory::begin();
     let refused = define(&client, &patterns).await.unwrap_err();
     let expected =
         "spec.versions: Forbidden: must have fewer or smaller patterns: compiled they take ";
     assert!(refused.contains(expected), "{refused}");
-    let most = status("VmHWM").saturating_sub(before);
+    let most = process_memory::most().saturating_sub(before);
     println!("patterns: {most} MiB");
     assert!(most < MOST / 4, "patterns: {most} MiB");
 }

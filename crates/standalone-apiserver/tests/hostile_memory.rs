@@ -6,21 +6,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 #![cfg(target_os = "linux")] // reads /proc
 
-use std::fs;
-
 use http::Request;
 use kube::Client;
 use standalone_apiserver::TestServer;
+use test_server::process_memory;
 
 /// The largest growth of the process by one request, in MiB.
 const ONE: usize = 64;
-
-fn status(name: &str) -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    let kibibytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kibibytes / 1024
-}
 
 fn many(one: &str, count: usize) -> String {
     format!("[{}]", vec![one; count].join(","))
@@ -65,11 +57,10 @@ async fn requests_decoded_into_typed_objects_use_limited_memory() {
     assert_eq!(ask(&client, "POST", pods, "application/json", &pod("{}")).await, 422);
     let mut faults = Vec::new();
     for (method, path, body) in &requests {
-        fs::write("/proc/self/clear_refs", "5").unwrap();
-        let before = status("VmRSS");
+        let before = process_memory::begin();
         let code = ask(&client, method, path, "application/json", body).await;
         // Two more copies of the body exist: in this test and in the request.
-        let grown = status("VmHWM").saturating_sub(before + 2 * body.len() / (1 << 20));
+        let grown = process_memory::most().saturating_sub(before + 2 * body.len() / (1 << 20));
         let said = format!("{method} {path} {:.200}: {code}, {grown} MiB", body);
         println!("{said}");
         assert!(code < 500, "{said}");

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -15,7 +14,8 @@ use rcgen::KeyPair;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::{Authority, Certificate, Kubectl, Process, Programs};
+use crate::ports::free_ports;
+use crate::{Authority, Certificate, Kubectl, Process, Programs, kubeconfig};
 
 /// The largest time until a program is ready, also on a busy machine.
 const START: Duration = Duration::from_secs(90);
@@ -147,15 +147,15 @@ impl ControlPlane {
         if let Some(policy) = audit_policy {
             fs::write(path.join(AUDIT_POLICY), policy)?;
         }
-        let kubeconfig = |name: &str, certificate: &Certificate| -> Result<()> {
+        let write_kubeconfig_of = |name: &str, certificate: &Certificate| -> Result<()> {
             let user = json!({
                 "client-certificate": certificate.certificate,
                 "client-key": certificate.key,
             });
             write_kubeconfig(&path.join(name), api_server, &path.join("ca.crt"), &user)
         };
-        kubeconfig("admin.kubeconfig", &admin)?;
-        kubeconfig("controller-manager.kubeconfig", &manager)?;
+        write_kubeconfig_of("admin.kubeconfig", &admin)?;
+        write_kubeconfig_of("controller-manager.kubeconfig", &manager)?;
 
         let mut etcd = spawn_etcd(programs, &path, ports)?;
         let mut api_server = spawn_api_server(programs, &path, ports)?;
@@ -457,17 +457,6 @@ pub fn start_controller_manager(
     Process::spawn(&command, &folder.join("kube-controller-manager.log"))
 }
 
-/// Returns different ports that no process uses at the moment.
-pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let listeners: Vec<TcpListener> =
-        (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
-}
-
 fn token_file(tokens: &[Token]) -> String {
     let line = |token: &Token| {
         let Token { token, user, groups } = token;
@@ -480,17 +469,10 @@ fn token_file(tokens: &[Token]) -> String {
 
 fn write_kubeconfig(file: &Path, port: u16, ca: &Path, user: &serde_json::Value) -> Result<()> {
     let ca = fs::read(ca).with_context(|| ca.display().to_string())?;
-    let kubeconfig = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "test", "cluster": {
-            "server": format!("https://127.0.0.1:{port}"),
-            "certificate-authority-data": STANDARD.encode(ca),
-        }}],
-        "users": [{"name": "test", "user": user}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "current-context": "test",
+    let cluster = json!({
+        "server": format!("https://127.0.0.1:{port}"),
+        "certificate-authority-data": STANDARD.encode(ca),
     });
-    fs::write(file, kubeconfig.to_string())?;
+    fs::write(file, kubeconfig(&cluster, user).to_string())?;
     Ok(())
 }

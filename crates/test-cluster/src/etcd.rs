@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use tempfile::TempDir;
 
-use crate::control_plane::free_ports;
-use crate::{Authority, Certificate, Process, Programs};
+use crate::ports::free_ports;
+use crate::{Authority, Certificate, Process, Programs, unless_missing};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -59,6 +59,15 @@ impl Etcd {
     /// When a member does not become healthy.
     pub fn start(programs: &Programs, members: usize) -> Result<Self> {
         Self::start_by(programs, members, Options::default())
+    }
+
+    /// Starts `members` members for a test, or returns `None` if etcd is [missing](crate::unless_missing).
+    ///
+    /// # Errors
+    /// Same as [`Etcd::start`], or when etcd is missing and required.
+    pub fn start_unless_missing(members: usize) -> Result<Option<Self>> {
+        let programs = unless_missing(Programs::find())?;
+        programs.map(|programs| Self::start(&programs, members)).transpose()
     }
 
     /// Starts one member with a storage quota, in bytes.

@@ -15,13 +15,25 @@
 mod certificates;
 mod control_plane;
 mod etcd;
+mod kubeconfig;
 mod kubectl;
+mod ports;
+mod preload;
 mod process;
 mod programs;
+mod requirement;
+mod server_files;
+mod standalone;
 
 pub use certificates::{Authority, Certificate};
 pub use control_plane::{ControlPlane, Token, start_controller_manager};
 pub use etcd::{Etcd, Past};
+pub use kubeconfig::kubeconfig;
 pub use kubectl::{Kubectl, Printed};
+pub use ports::free_port;
+pub use preload::preloaded_library;
 pub use process::{Process, example, lines};
 pub use programs::{Missing, Programs};
+pub use requirement::{is_required, unless_missing};
+pub use server_files::ServerFiles;
+pub use standalone::Standalone;

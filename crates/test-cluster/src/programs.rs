@@ -142,6 +142,15 @@ impl Programs {
         Self::built(module, "./watches", &["go.mod", "go.sum", "watches/main.go"])
     }
 
+    /// Finds kine, which implements etcd's protocol with a database: the program in `$KINE`.
+    ///
+    /// # Errors
+    /// [`Missing`] when `$KINE` is not set. This project does not build kine.
+    pub fn kine() -> Result<PathBuf> {
+        let program = env::var_os("KINE").map(PathBuf::from);
+        program.ok_or_else(|| Missing("$KINE is not set".to_owned()).into())
+    }
+
     /// Finds Helm: the program in `$HELM`, or one that is built from the sources of Go's module proxy, which takes a
     /// minute or two once.
     ///

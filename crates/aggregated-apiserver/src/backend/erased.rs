@@ -30,11 +30,10 @@ pub(super) const BATCH: usize = 256;
 pub(super) type List =
     Box<dyn Fn() -> BoxFuture<'static, Result<Listing<Tree>, BackendError>> + Send + Sync>;
 /// Runs the stream of changes of a backend, until the stream or the receiver ends.
-pub(super) type Run = Box<
-    dyn Fn(mpsc::Sender<Result<Change<Tree>, BackendError>>) -> BoxFuture<'static, ()>
-        + Send
-        + Sync,
->;
+pub(super) type Run =
+    Box<dyn Fn(mpsc::Sender<ReceivedChange>) -> BoxFuture<'static, ()> + Send + Sync>;
+/// A change of a backend, or the error that ends its stream.
+pub(super) type ReceivedChange = Result<Change<Tree>, BackendError>;
 /// Reads one object of a backend, by namespace and name.
 pub(super) type Get =
     Box<dyn Fn(Key) -> BoxFuture<'static, Result<Option<Item<Tree>>, BackendError>> + Send + Sync>;
@@ -204,16 +203,13 @@ pub(super) fn get<B: Watch>(backend: &Arc<B>) -> Get {
 }
 
 /// A channel for the changes of a backend.
-pub(super) fn changes() -> (
-    mpsc::Sender<Result<Change<Tree>, BackendError>>,
-    mpsc::Receiver<Result<Change<Tree>, BackendError>>,
-) {
+pub(super) fn changes() -> (mpsc::Sender<ReceivedChange>, mpsc::Receiver<ReceivedChange>) {
     mpsc::channel(CHANGES)
 }
 
 async fn forward<T: Serialize + Send>(
     mut stream: std::pin::Pin<&mut (impl Stream<Item = Result<Change<T>, BackendError>> + Send)>,
-    changes: &mpsc::Sender<Result<Change<Tree>, BackendError>>,
+    changes: &mpsc::Sender<ReceivedChange>,
 ) {
     while let Some(change) = stream.next().await {
         let change = match change {
@@ -281,7 +277,7 @@ async fn to_listing<T: Serialize + Send>(
     Ok(Listing { items: trees, is_complete })
 }
 
-async fn to_change<T: Serialize + Send>(change: Change<T>) -> Result<Change<Tree>, BackendError> {
+async fn to_change<T: Serialize + Send>(change: Change<T>) -> ReceivedChange {
     Ok(match change {
         Change::Restarted(listing) => Change::Restarted(to_listing(listing).await?),
         Change::Applied(item) => Change::Applied(to_item(item)?),

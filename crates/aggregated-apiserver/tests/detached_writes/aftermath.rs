@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aggregated_apiserver::User;
 use aggregated_apiserver::serving::{AuditArgs, TracingArgs};
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use test_server::{admin, user};
 
 use crate::store::Behaviour;
 use crate::world::{World, object, path};
@@ -31,11 +31,10 @@ fn audit(folder: &Path) -> AuditArgs {
 
 /// Creates an object `a` with a request of this audit id.
 async fn create(world: &World, id: &str, query: &str) -> u16 {
-    let user = User { name: "jane".to_owned(), ..User::default() };
     let request = Request::post(format!("{}{query}", path("bars")));
     let request = request.header("content-type", "application/json").header("audit-id", id);
     let body = Body::from(object("Bar", "a", &json!({})).to_string());
-    let response = world.server.respond(user, request.body(body).unwrap()).await;
+    let response = world.server.respond(user("jane"), request.body(body).unwrap()).await;
     let status = response.status().as_u16();
     response.into_body().collect().await.unwrap();
     status
@@ -79,10 +78,8 @@ fn check(events: &[Value], answered: u16, (outcome, code): (&str, u16)) {
 }
 
 async fn metrics(world: &World) -> String {
-    let groups = vec!["system:masters".to_owned()];
-    let admin = User { name: "admin".to_owned(), groups, ..User::default() };
     let request = Request::get("/metrics").body(Body::empty()).unwrap();
-    let body = world.server.respond(admin, request).await.into_body();
+    let body = world.server.respond(admin(), request).await.into_body();
     String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 

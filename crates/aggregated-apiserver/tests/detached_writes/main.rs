@@ -155,13 +155,8 @@ async fn metrics_count_outcomes_of_writes_after_their_requests_timed_out() {
     world.store.block(false);
     world.store.wait_for(0).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    let admin = aggregated_apiserver::User {
-        name: "admin".to_owned(),
-        groups: vec!["system:masters".to_owned()],
-        ..Default::default()
-    };
     let request = http::Request::get("/metrics").body(axum::body::Body::empty()).unwrap();
-    let response = world.server.respond(admin, request).await;
+    let response = world.server.respond(test_server::admin(), request).await;
     let text = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
     let text = String::from_utf8(text.to_vec()).unwrap();
     let counted = "apiserver_request_post_timeout_total{source=\"rest-handler\",status=\"ok\"} 2";

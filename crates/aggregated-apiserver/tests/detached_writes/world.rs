@@ -9,15 +9,15 @@ use aggregated_apiserver::admission::{
 };
 use aggregated_apiserver::serving::{AdmissionPluginName, AuditArgs, TracingArgs};
 use aggregated_apiserver::store::Store;
-use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::{ApiServer, InProcess, Kinds};
 use axum::body::Body;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
-use http_body_util::BodyExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use serde_json::{Value, json};
+use test_server::ask_as;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::store::{Behaviour, DelayedStore};
@@ -150,18 +150,7 @@ impl World {
         (method, path): (&str, &str),
         body: &Value,
     ) -> (StatusCode, Value) {
-        let user = User { name: user.to_owned(), ..User::default() };
-        let content_type = match method {
-            "PATCH" => "application/merge-patch+json",
-            _ => "application/json",
-        };
-        let request = Request::builder().method(method).uri(path);
-        let request = request.header("content-type", content_type);
-        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-        let response = self.server.respond(user, request.body(body).unwrap()).await;
-        let status = response.status();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice(&body).unwrap_or_default())
+        ask_as(&self.server, test_server::user(user), method, path, body).await
     }
 
     /// The names of the listed objects.

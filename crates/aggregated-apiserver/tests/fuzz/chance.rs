@@ -191,6 +191,31 @@ fn number(name: &str) -> Option<u64> {
 /// The default number of inputs, over all subjects of a program.
 const INPUTS: u64 = 50_000;
 
+/// Counts the inputs that a program accepted and those that it rejected.
+#[derive(Debug, Default)]
+pub struct Outcomes {
+    accepted: u64,
+    rejected: u64,
+}
+
+impl Outcomes {
+    pub fn count(&mut self, is_accepted: bool) {
+        *if is_accepted { &mut self.accepted } else { &mut self.rejected } += 1;
+    }
+
+    /// Fails unless both outcomes occurred in more than one of 20 inputs. With fewer accepted inputs, most would never
+    /// reach the code that they are for. With fewer rejected inputs, hardly any would be invalid.
+    pub fn assert_both_are_frequent(&self) {
+        self.assert_accepted(20);
+        assert!(self.rejected * 20 > self.accepted + self.rejected, "{self:?}");
+    }
+
+    /// Fails unless the program accepted more than one of this number of inputs.
+    pub fn assert_accepted(&self, inputs: u64) {
+        assert!(self.accepted * inputs > self.accepted + self.rejected, "{self:?}");
+    }
+}
+
 /// The seeds of a subject that gets `share` percent of the inputs.
 pub fn seeds(share: u64) -> impl Iterator<Item = u64> {
     let (first, inputs) =

@@ -120,27 +120,36 @@ mod tests {
         assert_eq!(one, other);
     }
 
-    /// Damaged bytes are either an error or an object that can be written.
+    /// Damaged bytes are either an error or an object that can be written and stored again.
     #[test]
-    fn damage_is_no_panic() {
+    fn damaged_stored_objects_are_rejected_or_can_be_written() {
         let object = object();
         let kept = object.to_kept();
-        for length in 0..kept.len() {
-            if let Ok(read) = Object::from_kept(object.key().clone(), &kept[..length]) {
-                read.write(5, &mut Vec::new());
+        let (mut rejected, mut written) = (0, 0);
+        let mut check = |damaged: &[u8]| match Object::from_kept(object.key().clone(), damaged) {
+            Err(_) => rejected += 1,
+            Ok(read) => {
+                let mut text = Vec::new();
+                read.write(5, &mut text);
+                read.write_metadata(5, &mut text);
+                read.write_without_types(5, &mut text);
+                assert!(!text.is_empty());
+                let _ = read.to_parts();
+                let again = Object::from_kept(object.key().clone(), &read.to_kept()).unwrap();
+                assert_eq!(again.to_kept(), read.to_kept());
+                written += 1;
             }
+        };
+        for length in 0..kept.len() {
+            check(&kept[..length]);
         }
         for place in 0..kept.len() {
             for change in [1, 2, 4, 8, 0x80] {
                 let mut damaged = kept.clone();
                 damaged[place] ^= change;
-                if let Ok(read) = Object::from_kept(object.key().clone(), &damaged) {
-                    read.write(5, &mut Vec::new());
-                    read.write_metadata(5, &mut Vec::new());
-                    read.write_without_types(5, &mut Vec::new());
-                    let _ = read.to_parts();
-                }
+                check(&damaged);
             }
         }
+        assert!(rejected > kept.len() / 2 && written > kept.len() / 2, "{rejected} {written}");
     }
 }

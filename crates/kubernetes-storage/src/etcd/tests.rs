@@ -2,7 +2,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
-use test_cluster::{Authority, Etcd, Process, Programs};
+use test_cluster::{Authority, Etcd, Process, Programs, free_port, unless_missing};
 
 use super::*;
 use crate::encryption::tests::with_keys;
@@ -15,18 +15,11 @@ const LIMIT: usize = 64 << 20;
 
 /// Starts an etcd, if its program is installed.
 fn etcd(members: usize) -> Option<Etcd> {
-    Some(Etcd::start(&programs()?, members).unwrap())
+    Etcd::start_unless_missing(members).unwrap()
 }
 
 fn programs() -> Option<Programs> {
-    match Programs::find() {
-        Ok(programs) => Some(programs),
-        Err(why) if std::env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
-            println!("left out: {why}");
-            None
-        }
-        Err(why) => panic!("{why}"),
-    }
+    unless_missing(Programs::find()).unwrap()
 }
 
 fn options(servers: Vec<String>) -> EtcdOptions {
@@ -125,7 +118,7 @@ async fn passes_the_suite() {
     .await;
 }
 
-/// Kine implements etcd's protocol with a database. This project does not build it: `$KINE` is the path of the program.
+/// A server that implements etcd's protocol with a database.
 struct Kine {
     process: Process,
     urls: Vec<String>,
@@ -134,14 +127,9 @@ struct Kine {
 
 impl Kine {
     fn start() -> Option<Self> {
-        let Some(program) = std::env::var_os("KINE") else {
-            println!("left out: $KINE is not set");
-            return None;
-        };
+        let program = unless_missing(Programs::kine()).unwrap()?;
         let folder = tempfile::tempdir().unwrap();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = format!("127.0.0.1:{}", free_port().unwrap());
         let mut command = Command::new(program);
         let database = format!("sqlite://{}/kine.db", folder.path().display());
         command.args(["--endpoint", &database, "--listen-address", &format!("tcp://{address}")]);

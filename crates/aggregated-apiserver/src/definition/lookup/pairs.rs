@@ -54,9 +54,12 @@ impl<O> JoinedObjects<O> {
     }
 }
 
+/// Returns the measure of a pair.
+type PairFunction<K, O, T> = Box<dyn Fn(&K, &O) -> T + Send + Sync>;
+
 /// A measure of pairs.
 pub(super) struct PairMeasure<K, O, T> {
-    measure: Box<dyn Fn(&K, &O) -> T + Send + Sync>,
+    measure: PairFunction<K, O, T>,
     others: JoinedObjects<O>,
 }
 

@@ -169,26 +169,34 @@ mod tests {
         assert_eq!(all.len(), 7 * 3 * 2 * 2);
     }
 
-    #[test]
-    fn large_audit_callers_are_not_cached() {
-        let long = Arc::new(User { name: "l".repeat(2 * LONGEST), ..User::default() });
+    /// Writes an event of a user without an address. Returns its JSON, and whether it is cached afterwards.
+    fn cached(user: User) -> (String, bool) {
+        let user = Arc::new(user);
         let source_ips = &Addresses::default();
-        let caller = Caller { user: Some(&long), impersonated: None, source_ips, user_agent: None };
-        written(&caller);
-        let is_remembered =
-            CALLERS.with_borrow(|callers| callers.iter().flatten().any(|one| one.user == long));
-        assert!(!is_remembered);
+        let caller = Caller { user: Some(&user), impersonated: None, source_ips, user_agent: None };
+        let json = written(&caller);
+        let is_cached =
+            CALLERS.with_borrow(|callers| callers.iter().flatten().any(|one| one.user == user));
+        (json, is_cached)
     }
 
     #[test]
-    fn a_user_of_many_short_groups_is_not_remembered() {
-        let groups = vec!["g".to_owned(); LONGEST / 8];
-        let many = Arc::new(User { name: "many".into(), groups, ..User::default() });
-        let source_ips = &Addresses::default();
-        let caller = Caller { user: Some(&many), impersonated: None, source_ips, user_agent: None };
-        assert!(written(&caller).len() <= LONGEST);
-        let is_remembered =
-            CALLERS.with_borrow(|callers| callers.iter().flatten().any(|one| one.user == many));
-        assert!(!is_remembered);
+    fn audit_callers_are_cached_up_to_a_length() {
+        let named = |length| User { name: "l".repeat(length), ..User::default() };
+        let (_, of_short) = cached(named(LONGEST / 2));
+        let (_, of_long) = cached(named(2 * LONGEST));
+        assert!(of_short && !of_long);
+    }
+
+    /// The JSON of many groups is short, but each group has a string of its own in memory.
+    #[test]
+    fn audit_callers_with_many_short_groups_are_not_cached() {
+        let with_groups = |count| {
+            let groups = vec!["g".to_owned(); count];
+            User { name: "many".into(), groups, ..User::default() }
+        };
+        assert!(cached(with_groups(2)).1);
+        let (json, is_cached) = cached(with_groups(LONGEST / 8));
+        assert!(json.len() <= LONGEST && !is_cached);
     }
 }

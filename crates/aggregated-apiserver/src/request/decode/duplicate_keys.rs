@@ -137,12 +137,17 @@ mod tests {
 
     #[test]
     fn the_search_for_duplicate_keys_terminates_on_invalid_json() {
-        let json = br#"{"a": [1, {"b": "c\"d"}], "a": 2}"#;
+        let json = r#"{"a": [1, {"b": "c\"d"}], "a": 2}"#;
+        let told = told_by_lines(json.as_bytes());
+        assert_eq!(told, [r#"line 1: key "a" already set in map"#]);
+        // The duplicate is known as soon as its value has ended.
+        let known_from = json.find('2').unwrap();
         for length in 0..json.len() {
-            told_by_lines(&json[..length]);
+            let expected = if length > known_from { &told[..] } else { &[] };
+            assert_eq!(told_by_lines(&json.as_bytes()[..length]), expected, "{length} bytes");
         }
         for text in ["", "{", "[", "[}", "[:", "\"", "{\"a\"", "{:", "{]", "\\", "}", "{\"\\"] {
-            told_by_lines(text.as_bytes());
+            assert!(told_by_lines(text.as_bytes()).is_empty(), "{text}");
         }
     }
 }

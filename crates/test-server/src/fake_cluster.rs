@@ -1,7 +1,5 @@
 //! A fake cluster whose responses for each path are set by the test.
 
-#![allow(clippy::unwrap_used)] // it is part of tests
-
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -36,7 +34,6 @@ struct State {
     authorizer: Option<Authorizer>,
 }
 
-#[allow(dead_code)] // each test uses what it needs
 impl FakeCluster {
     /// A cluster with an empty list at a path.
     pub fn without_objects(path: &str) -> Self {
