@@ -746,7 +746,7 @@ async fn a_direct_kind_that_hangs_delays_no_other_kind() {
     let direct = DirectKind::new(Book::crd(), Arc::clone(&shelf));
     let trees = Arc::new(trees::Trees::default());
     let kinds = Kinds::new().kind(direct).kind(trees::kind(&trees, true));
-    let server = in_process::server_of_kinds_for_all(kinds).await;
+    let server = test_server::server_of_kinds_for_all(kinds).await;
     server.wait_synced().await;
     let reader = User { name: "reader".to_owned(), ..User::default() };
     let api: Api<Book> = Api::namespaced(server.client(reader.clone()), "n");
