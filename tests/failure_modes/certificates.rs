@@ -93,7 +93,7 @@ pub fn files_are_wrong_and_mended(stage: &mut Stage) -> Result<()> {
         "x509: certificate is valid for other.example.com, not farm-operator.farm-operator.svc",
     )?;
     let log = process.printed();
-    ensure!(log.contains("is not for farm-operator.farm-operator.svc"), "{log}");
+    ensure!(log.contains("it is not valid for farm-operator.farm-operator.svc"), "{log}");
     authority.expired_server(&folder, "serving", &["farm-operator.farm-operator.svc"])?;
     stage.wait_unavailable("x509: certificate has expired or is not yet valid")?;
     let log = process.printed();
