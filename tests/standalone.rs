@@ -6,6 +6,10 @@
 #[allow(dead_code)]
 #[path = "../examples/alpacas/main.rs"]
 mod alpacas;
+/// The example whose objects are measured for each request.
+#[allow(dead_code)]
+#[path = "../examples/metrics/main.rs"]
+mod metrics;
 /// The example whose objects are rows of a table.
 #[allow(dead_code)]
 #[path = "../examples/shelf/main.rs"]

@@ -1,5 +1,7 @@
 use std::process::{Command, Output};
+use std::sync::Arc;
 
+use aggregated_apiserver::backend::suite;
 use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
 use kube::runtime::wait::await_condition;
@@ -7,7 +9,7 @@ use rusqlite::Connection;
 use standalone_apiserver::TestServer;
 
 use super::kinds;
-use super::table::{Book, BookSpec};
+use super::table::{Book, BookSpec, Table};
 
 /// A server of the books in a database, and a connection of another program to the same database.
 struct Library {
@@ -49,6 +51,23 @@ impl Library {
             output => Some(output.unwrap()),
         }
     }
+}
+
+/// The tests that every backend must pass.
+#[tokio::test]
+async fn the_table_is_a_correct_backend() {
+    let directory = tempfile::tempdir().unwrap();
+    let number = std::sync::atomic::AtomicUsize::new(0);
+    let open = async || {
+        let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Arc::new(Table::open(&directory.path().join(number.to_string())).unwrap())
+    };
+    let book = |name: &str| {
+        let mut book = Book::new(name, BookSpec { title: "Emma".to_owned(), copies: 1 });
+        book.metadata.namespace = Some("default".to_owned());
+        book
+    };
+    suite::run(open, book, |book| book.spec.copies += 1).await;
 }
 
 #[tokio::test]

@@ -87,6 +87,10 @@
 //! - A call of the backend that panics, or that takes longer than [`VirtualKind::timeout`], fails one request, and the
 //!   server continues. A call must not block its thread.
 //!
+//! # Tests
+//!
+//! [`suite::run`] and [`suite::run_watched`] are the tests that every backend with writes must pass. Run them on yours.
+//!
 //! # Metadata
 //!
 //! Most backends have no place for labels, annotations, finalizers, owner references and managed fields. The library
@@ -105,6 +109,7 @@ mod locks;
 mod metadata_store;
 mod objects;
 mod store;
+pub mod suite;
 mod virtual_kind;
 mod write_error;
 mod written;

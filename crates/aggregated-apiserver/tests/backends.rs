@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::backend::{DirectKind, VirtualKind};
+use aggregated_apiserver::backend::{DirectKind, VirtualKind, suite};
 use aggregated_apiserver::store::{Collection, Key, NamespaceLimit, RevisionSequencer, Store};
 use aggregated_apiserver::{FieldError, InProcess, Kind, Kinds, User, Validation, Visibility};
 use fastrand::Rng;
@@ -832,6 +832,19 @@ async fn a_direct_kind_calls_its_backend_for_every_read() {
         assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 3);
     }
     assert!(shelf.calls().iter().all(|call| call.ends_with("as admin")), "{:?}", shelf.calls());
+}
+
+#[tokio::test]
+async fn the_backend_of_these_tests_passes_the_suite() {
+    let open = async || Shelf::new();
+    let object = |name: &str| {
+        let mut book = book(name, "Emma");
+        book.metadata.namespace = Some("n".to_owned());
+        book
+    };
+    let change = |book: &mut Book| book.spec.copies += 1;
+    suite::run(open, object, change).await;
+    suite::run_watched(open, object, change).await;
 }
 
 /// Clients and other programs write at random, while the backend fails at random and its events arrive late. In the end,
