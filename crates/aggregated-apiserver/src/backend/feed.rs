@@ -128,7 +128,6 @@ impl Runner {
         let mut sweep = interval(store.grace().clamp(SHORTEST, LONGEST));
         loop {
             tokio::select! {
-                biased;
                 change = receiver.recv() => match change {
                     Some(Ok(change)) => {
                         if let Err(why) = self.take_change(change, begun, &mut is_begun).await {
