@@ -14,6 +14,8 @@ pub struct Measured {
     pub node: String,
     pub namespace: String,
     pub pod: String,
+    /// The labels of the Pod. HorizontalPodAutoscalers select measurements by them.
+    pub labels: BTreeMap<String, String>,
     pub container: String,
     /// The processor time in thousandths of a processor.
     pub milli_cpus: u64,
@@ -50,11 +52,15 @@ impl PodUsage {
             }
         }
         let pod = |((namespace, name), containers): ((String, String), Vec<Measured>)| {
+            let labels = containers.first().map(|one| one.labels.clone());
             let containers = containers.iter().map(
                 |one| json!({"name": one.container, "usage": usage(one.milli_cpus, one.memory)}),
             );
             let containers: Vec<_> = containers.collect();
-            object("PodMetrics", &name, json!({"containers": containers})).within(&namespace)
+            let pod = object("PodMetrics", &name, json!({"containers": containers}));
+            let mut pod = pod.within(&namespace);
+            pod.metadata.labels = labels;
+            pod
         };
         pods.into_iter().map(pod).collect()
     }
@@ -137,6 +143,7 @@ pub fn this_program() -> Measured {
         node: "this-machine".to_owned(),
         namespace: "default".to_owned(),
         pod: "metrics".to_owned(),
+        labels: BTreeMap::new(),
         container: "metrics".to_owned(),
         milli_cpus: ticks * 1000 / TICKS / seconds,
         memory: field("/proc/self/statm", 1) * PAGE,

@@ -422,7 +422,7 @@ pub fn the_certificate_is_of_another(ward: &mut Ward) -> Result<()> {
     let bundle = STANDARD.encode(fs::read(&authority.file)?);
     ward.patch_api_services(&json!({"spec": {"caBundle": bundle}}))?;
     ward.lead_to(port)?;
-    let name = "is not for farm-operator.farm-operator.svc but for";
+    let name = "is not valid for farm-operator.farm-operator.svc, only for";
     ward.wait_for(
         "certificate",
         "error",
