@@ -75,7 +75,11 @@ impl FilledField {
 
 /// The values that a client has sent for the fields that will be filled in.
 #[derive(Clone, Debug, Default)]
-pub struct SentValues(Vec<(FilledField, Option<Value>)>);
+pub struct SentValues {
+    values: Vec<(FilledField, Option<Value>)>,
+    /// The omitted fields whose default is a copy of another field, with this copy.
+    copies: Vec<(&'static str, Value)>,
+}
 
 impl SentValues {
     /// The values that this object has for the fields.
@@ -89,24 +93,39 @@ impl SentValues {
             let value = find(tree, list).or_else(other).cloned();
             (*one, value.or_else(|| one.default.map(Value::from)))
         };
-        Self(filled.map(said).collect())
+        let values: Vec<_> = filled.map(said).collect();
+        let is_omitted = |one: &FilledField| one.like.is_some() && find(tree, one.field).is_none();
+        let copies = values.iter().filter(|(one, _)| is_omitted(one));
+        let copies = copies.filter_map(|(one, copy)| Some((one.field, copy.clone()?)));
+        Self { copies: copies.collect(), values }
     }
 
     /// Removes the values that are filled in after admission, so that admission plugins do not see them.
-    pub fn remove_filled_after_admission(self, tree: &mut Tree) {
-        let after = Self(self.0.into_iter().filter(|(one, _)| !one.is_by_admission).collect());
+    pub fn remove_filled_after_admission(&self, tree: &mut Tree) {
+        let after = self.values.iter().filter(|(one, _)| !one.is_by_admission).cloned();
+        let after = Self { values: after.collect(), copies: Vec::new() };
         if let Cow::Owned(sent) = after.without_filled(tree) {
             *tree = sent;
         }
     }
 
+    /// Removes the copies of other fields that admission has not changed, so that the values are copied again that the
+    /// system sets meanwhile. In Go, such a copy and its original are one map.
+    pub fn remove_unchanged_copies(&self, tree: &mut Tree) {
+        for (field, copy) in &self.copies {
+            if find(tree, field) == Some(copy) {
+                remove(tree, field);
+            }
+        }
+    }
+
     /// The object as it would be if nothing had been filled in since.
     pub fn without_filled<'a>(&self, filled: &'a Tree) -> Cow<'a, Tree> {
-        if self.0.is_empty() {
+        if self.values.is_empty() {
             return Cow::Borrowed(filled);
         }
         let mut tree = filled.clone();
-        for (FilledField { field, is_replaced, .. }, said) in &self.0 {
+        for (FilledField { field, is_replaced, .. }, said) in &self.values {
             match (field.split_once("/*/"), said) {
                 (Some((list, member)), Some(Value::Array(said))) => {
                     let items = find_mut(&mut tree, list).and_then(Value::as_array_mut);
@@ -190,6 +209,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn only_copies_of_omitted_fields_are_removed() {
+        const FILLED: [FilledField; 1] = [FilledField::field("/labels").like("/spec/labels")];
+        let check = |given: Value, admitted: Value, expected: Value| {
+            let (Value::Object(given), Value::Object(mut tree)) = (given, admitted) else { return };
+            SentValues::of(&FILLED, &given).remove_unchanged_copies(&mut tree);
+            assert_eq!(json!(tree), expected);
+        };
+        let spec = json!({"labels": {"a": "b"}});
+        let whole = json!({"spec": spec, "labels": {"a": "b"}});
+        check(json!({"spec": spec}), whole.clone(), json!({"spec": spec}));
+        check(whole.clone(), whole.clone(), whole);
+        let changed = json!({"spec": spec, "labels": {"a": "c"}});
+        check(json!({"spec": spec}), changed.clone(), changed);
+    }
 
     #[test]
     fn server_filled_fields_are_omitted_unless_the_client_set_them() {

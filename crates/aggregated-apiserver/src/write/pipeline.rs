@@ -92,6 +92,7 @@ async fn stages(
     sent.remove_filled_after_admission(&mut draft.tree);
     reset::restore_omitted(attributes, live, draft);
     let namespace = admission::mutate(attributes, live, draft, room).await?;
+    sent.remove_unchanged_copies(&mut draft.tree);
     let name = prepare::prepare(attributes, live, draft)?;
     if attributes.kind().strategy.one_at_a_time {
         tokio::task::yield_now().await;
