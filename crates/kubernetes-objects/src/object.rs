@@ -96,6 +96,9 @@ pub struct Object {
 }
 
 impl Object {
+    /// The largest stored object, in bytes of JSON; same as etcd.
+    pub const LIMIT: usize = 3 << 19;
+
     /// Encodes a tree with its keys in byte order, same as kube-apiserver. A resourceVersion in the tree is omitted.
     ///
     /// # Errors
@@ -300,11 +303,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn object(tree: Value) -> Object {
+    pub(super) fn object(tree: Value) -> Object {
         Object::from_tree(tree.as_object().unwrap()).unwrap()
     }
 
-    fn written(object: &Object) -> String {
+    pub(super) fn written(object: &Object) -> String {
         let mut out = Vec::new();
         object.write(42, &mut out);
         String::from_utf8(out).unwrap()

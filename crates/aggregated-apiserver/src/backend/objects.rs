@@ -15,8 +15,6 @@ use crate::schema::{self, Malformed};
 /// Throttles the log about objects that do not belong to their kind.
 static UNFIT: LogThrottle = LogThrottle::at_most(5);
 
-/// The largest object of a backend, in bytes of JSON; same as of stored objects.
-const OBJECT_LIMIT: usize = 3 << 19;
 /// The fields of the metadata that the library sets in each response.
 const OF_RESPONSES: [&str; 2] = ["resourceVersion", "selfLink"];
 
@@ -55,8 +53,8 @@ pub(super) fn to_object(
     schema::normalize(kind.storage.schema.root(), &mut tree, Malformed::Refused)?;
     check_values(kind, &tree)?;
     let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;
-    if object.json_size() > OBJECT_LIMIT {
-        return Err(format!("it has more than {OBJECT_LIMIT} bytes"));
+    if object.json_size() > Object::LIMIT {
+        return Err(format!("it has more than {} bytes", Object::LIMIT));
     }
     kind.to_storage(object, &kind.storage).map_err(|error| error.to_string())
 }

@@ -226,6 +226,7 @@ mod tests {
     use super::super::{ApiServer, Args};
     use super::*;
     use crate::manifests::MEMORY_LIMIT_MIB;
+    use crate::object::Object;
 
     /// A server that stores more kinds than farm-operator. Beyond a few types of the cluster, further types make no
     /// difference.
@@ -280,17 +281,16 @@ mod tests {
 
     #[test]
     fn at_the_memory_floor_every_limit_admits_the_largest_object() {
-        const LARGEST_OBJECT: usize = 3 << 19;
         let floor = within(FLOOR_MIB);
         assert!(floor.sum() <= FLOOR_MIB << 20, "{:?}", floor.parts());
         let part = |of: &Bounds, name| of.parts().into_iter().find(|(what, _)| *what == name);
         let of = |name| part(&floor, name).unwrap().1;
         assert!(of("trees of requests") >= 64 << 20);
-        assert!(of("answers") / 4 > LARGEST_OBJECT);
-        assert!(of("objects in other versions") > LARGEST_OBJECT);
+        assert!(of("answers") / 4 > Object::LIMIT);
+        assert!(of("objects in other versions") > Object::LIMIT);
         // The limit of a namespace, and the window of a kind.
-        assert!(floor.objects / 4 > LARGEST_OBJECT && floor.window > LARGEST_OBJECT);
-        assert!(floor.source_memory > LARGEST_OBJECT);
+        assert!(floor.objects / 4 > Object::LIMIT && floor.window > Object::LIMIT);
+        assert!(floor.source_memory > Object::LIMIT);
     }
 
     #[test]

@@ -9,9 +9,6 @@ use crate::error::{ApiError, Reason};
 use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::object::{Object, ObjectError, Tree, metadata};
 
-/// The largest stored object, in bytes of JSON; same as etcd.
-const OBJECT_LIMIT: usize = 3 << 19;
-
 /// The largest number of values in a stored object, each field and list element counted, because a tree of values is
 /// many times larger than its JSON. It is the limit of request bodies, plus a reserve for the fields that the server
 /// sets.
@@ -52,7 +49,7 @@ pub(super) fn encode(
         return Ok(Encoded { object, goes });
     }
     let size = live.map(|live| live.kept.object.json_size()).unwrap_or_default();
-    let limit = OBJECT_LIMIT.max(size);
+    let limit = Object::LIMIT.max(size);
     let object = if kind.is_converted_by_code() {
         // The limits apply to the storage version.
         let refused = |why| kind.refuse_sent(metadata::name(&draft.tree), &kind.storage.name, why);

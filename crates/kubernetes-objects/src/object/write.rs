@@ -62,18 +62,8 @@ impl Object {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn object(tree: Value) -> Object {
-        Object::from_tree(tree.as_object().unwrap()).unwrap()
-    }
-
-    fn written(object: &Object) -> String {
-        let mut out = Vec::new();
-        object.write(42, &mut out);
-        String::from_utf8(out).unwrap()
-    }
+    use super::super::tests::{object, written};
+    use serde_json::json;
 
     #[test]
     fn resource_version_is_written_in_sorted_field_order() {
