@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use tokio::time::timeout;
 
-use super::erased::ErasedBackend;
+use super::erased::{ErasedBackend, slot};
 use super::{BackendError, Item, Reason, WriteContext, objects};
 use crate::object::Tree;
 
@@ -30,10 +29,9 @@ impl ErasedBackend {
         context: WriteContext,
         write: Write,
     ) -> Result<Option<Item<Tree>>, BackendError> {
-        let Ok(permit) = timeout(self.timeout, self.calls.acquire()).await else {
+        let Some(_slot) = slot(&self.calls, self.timeout).await else {
             return Err(BackendError::Unavailable("too many calls are running".to_owned()));
         };
-        let _permit = permit.map_err(BackendError::internal_from)?;
         let context = WriteContext { timeout: self.timeout, ..context };
         match write {
             Write::Create(new) => {

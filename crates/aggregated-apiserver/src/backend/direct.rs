@@ -9,9 +9,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
-use super::erased::{BATCH, caught, to_tree};
+use super::erased::{BATCH, CALLS, TIMEOUT, caught, slot, to_tree};
 use super::objects::{self, Omitted};
 use super::write_error::WriteError;
 use super::{BackendError, Read, ReadContext};
@@ -23,12 +22,8 @@ use crate::storage::StoreError;
 use crate::user::User;
 use crate::watch_cache::Scope;
 
-/// The default timeout of a call of a backend.
-const TIMEOUT: Duration = Duration::from_secs(30);
 /// The unit of the memory of objects, in bytes.
 const UNIT: usize = 1 << 10;
-/// The largest number of reads that one backend processes at the same time. Further reads wait.
-const CALLS: usize = 64;
 
 type Get = Box<
     dyn Fn(ReadContext, Key) -> BoxFuture<'static, Result<Option<Tree>, BackendError>>
@@ -224,13 +219,12 @@ impl DirectBackend {
         call: impl FnOnce(ReadContext) -> BoxFuture<'static, Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
         let begun = Instant::now();
-        let Ok(permit) = timeout(self.timeout, self.calls.acquire()).await else {
+        let Some(_slot) = slot(&self.calls, self.timeout).await else {
             return Err(BackendError::rejected(
                 Reason::ServiceUnavailable,
                 "too many reads of this kind are running; please try again later",
             ));
         };
-        let _permit = permit.map_err(BackendError::internal_from)?;
         let remaining = self.timeout.saturating_sub(begun.elapsed());
         let context = ReadContext { user: user.clone(), timeout: remaining };
         caught(remaining, || call(context)).await

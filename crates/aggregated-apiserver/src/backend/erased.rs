@@ -11,7 +11,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::time::timeout;
 
 use super::{
@@ -19,8 +19,10 @@ use super::{
 };
 use crate::object::{Key, Tree};
 
-/// The largest number of writes that one backend processes at the same time. Further writes wait.
-const CALLS: usize = 64;
+/// The default timeout of a call of a backend.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
+/// The largest number of calls that one backend processes at the same time. Further calls wait.
+pub(super) const CALLS: usize = 64;
 /// The changes that may wait until the library has taken them over. A backend that sends more of them waits.
 const CHANGES: usize = 16;
 /// The number of objects after which other tasks run.
@@ -91,7 +93,7 @@ impl fmt::Debug for ErasedBackend {
 
 impl ErasedBackend {
     /// A backend without writes.
-    pub(super) fn new(feed: Feed, timeout: Duration) -> Self {
+    pub(super) fn new(feed: Feed) -> Self {
         Self {
             feed,
             create: None,
@@ -100,7 +102,7 @@ impl ErasedBackend {
             keeps_metadata: false,
             kept_metadata: Arc::default(),
             calls: Semaphore::new(CALLS),
-            timeout,
+            timeout: TIMEOUT,
         }
     }
 
@@ -152,6 +154,12 @@ impl ErasedBackend {
     ) -> Result<T, BackendError> {
         caught(self.timeout, call).await
     }
+}
+
+/// Waits for a slot of a call, at most as long as this timeout. Returns `None` if no slot is free in time.
+pub(super) async fn slot(calls: &Semaphore, limit: Duration) -> Option<SemaphorePermit<'_>> {
+    // The semaphore is never closed.
+    timeout(limit, calls.acquire()).await.ok()?.ok()
 }
 
 /// Waits for a call of a backend, at most as long as this timeout.

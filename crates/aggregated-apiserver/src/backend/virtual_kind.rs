@@ -8,9 +8,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use super::erased::{self, ErasedBackend, Feed};
 use super::{Backend, Create, Delete, Poll, Update, Watch};
 
-/// The default timeout of a call of a backend.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
 /// A kind whose objects live in a backend. `Kinds::kind` takes it.
 #[derive(Debug)]
 #[must_use]
@@ -41,8 +38,7 @@ impl<B: Backend> VirtualKind<B> {
     }
 
     fn new(definition: CustomResourceDefinition, backend: Arc<B>, feed: Feed) -> Self {
-        let erased = ErasedBackend::new(feed, TIMEOUT);
-        Self { definition, erased, backend }
+        Self { definition, erased: ErasedBackend::new(feed), backend }
     }
 
     /// Adds the verb `create`.
