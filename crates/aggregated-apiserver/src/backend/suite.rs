@@ -35,9 +35,7 @@ pub async fn run<B>(
 {
     let writes = Writes { object, change };
     writes.lists_every_write(&*open().await, async |backend| listed(backend).await).await;
-    writes.creates_once(&*open().await).await;
-    writes.rejects_outdated_writes(&*open().await).await;
-    writes.lets_one_of_many_writers_win(&*open().await).await;
+    writes.refuses_wrong_writes(&open).await;
 }
 
 /// Runs the tests of a watched backend, with the same parameters as [`run`].
@@ -52,9 +50,7 @@ pub async fn run_watched<B>(
     let writes = Writes { object, change };
     writes.lists_every_write(&*open().await, async |backend| streamed(backend).await).await;
     writes.streams_every_write(&*open().await).await;
-    writes.creates_once(&*open().await).await;
-    writes.rejects_outdated_writes(&*open().await).await;
-    writes.lets_one_of_many_writers_win(&*open().await).await;
+    writes.refuses_wrong_writes(&open).await;
 }
 
 /// The objects of a backend by their keys, without what the library ignores.
@@ -177,6 +173,19 @@ impl<O, C> Writes<O, C> {
         until(&mut stream, &key, None).await;
         let gone = backend.get(key.namespace(), key.name()).await.expect("a is read");
         assert!(gone.is_none(), "get returns no object after a deletion");
+    }
+
+    /// The tests that are the same however the library learns about the objects.
+    async fn refuses_wrong_writes<B>(&self, open: &impl AsyncFn() -> Arc<B>)
+    where
+        B: Create + Update + Delete,
+        B::Object: Clone,
+        O: Fn(&str) -> B::Object,
+        C: Fn(&mut B::Object),
+    {
+        self.creates_once(&*open().await).await;
+        self.rejects_outdated_writes(&*open().await).await;
+        self.lets_one_of_many_writers_win(&*open().await).await;
     }
 
     async fn creates_once<B>(&self, backend: &B)
