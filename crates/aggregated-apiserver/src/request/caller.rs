@@ -52,6 +52,9 @@ impl Caller<'_> {
 
     /// Warnings for readers of a computed or virtual kind: the state of its sources, and the omitted fields.
     pub(super) fn warnings(&self, served: &ServedKind) -> Vec<String> {
+        if served.is_stored() {
+            return Vec::new();
+        }
         let sources = served.cache.sources();
         let of_sources = sources.iter().filter_map(SourceState::warning);
         // If the cluster does not have a resource, nothing is omitted.
