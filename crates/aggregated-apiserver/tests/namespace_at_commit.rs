@@ -16,23 +16,10 @@ use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use kube::Client;
 use serde_json::{Value, json};
+use test_server::DEFINITION;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-const DEFINITION: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: foos.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: foos, kind: Foo}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
 const FOOS: &str = "/apis/example.com/v1/namespaces/n/foos";
 const PATIENCE: Duration = Duration::from_secs(60);
 
