@@ -3,12 +3,12 @@
 //! The code of the user reads and writes the objects ([`Backend`] and its sub-traits). The library does the rest, in the
 //! same way as for stored kinds: it validates, defaults, patches, converts and watches the objects.
 //!
-//! A backend tells the library about its objects in one of two ways:
+//! The library learns about the objects in one of two ways:
 //! - [`Poll`]: the library lists all objects at an interval, and finds the changes.
 //! - [`Watch`]: the backend sends its changes as a stream.
 //!
-//! Reads and watches of these kinds are answered from the watch cache, so clients get consistent lists, resourceVersions and watches
-//! from every backend. A kind is read-only unless the backend also implements [`Create`], [`Update`] or [`Delete`].
+//! Reads and watches of these kinds are answered from the watch cache, so clients get consistent lists, resourceVersions
+//! and watches from every backend. A kind is read-only unless the backend also implements [`Create`], [`Update`] or [`Delete`].
 //!
 //! A [`DirectKind`] has no cache: every read calls the backend ([`Read`]). It cannot be watched or written. This fits
 //! values that change all the time, such as measurements, and objects that differ for each user.

@@ -161,7 +161,7 @@ pub(super) async fn delete_one(
     }
 }
 
-/// What another request has done to an object that this request deletes.
+/// The change that another request has made to an object that this request deletes.
 enum Overtaken {
     Deleted,
     Changed,
