@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, params};
 
@@ -17,6 +18,9 @@ use crate::{Collection, Renewed, Revision};
 
 pub(super) const FILE: &str = "objects.db";
 const LOCK: &str = "lock";
+/// The longest time that a store waits for the lock of its directory, and the time between two attempts.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// The number of runs that are stored. Revisions of older runs are not recognized.
 const RUNS: i64 = 1_000;
 pub(super) const NO_ROOM: &str = "the disk is full";
@@ -436,7 +440,8 @@ fn network_file_system(_: &Path) -> Option<&'static str> {
     None
 }
 
-/// Locks the directory for this process. The operating system releases the lock when the process ends.
+/// Locks the directory for this process. The operating system releases the lock when the process ends. A store that was
+/// closed just now holds the lock for a moment, and so does a child process between its fork and its exec.
 fn lock(folder: &Path) -> Result<File, String> {
     let lock = OpenOptions::new()
         .create(true)
@@ -445,10 +450,16 @@ fn lock(folder: &Path) -> Result<File, String> {
         .mode(0o600)
         .open(folder.join(LOCK))
         .map_err(|error| format!("cannot be written: {error}"))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err("is in use by another process".to_owned()),
-        Err(TryLockError::Error(error)) => Err(format!("cannot be locked: {error}")),
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(TryLockError::WouldBlock) => return Err("is in use by another process".to_owned()),
+            Err(TryLockError::Error(error)) => return Err(format!("cannot be locked: {error}")),
+        }
     }
 }
 
