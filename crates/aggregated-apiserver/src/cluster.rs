@@ -1,6 +1,7 @@
 //! Access to the cluster's API. All requests to the cluster go through the one client that [`Cluster`] holds.
 
 mod access_review;
+mod acting_client;
 mod api_service;
 mod bounded_client;
 mod look;
@@ -92,6 +93,8 @@ impl ClusterError {
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    /// The client without a size limit of responses, for the code of users.
+    unbounded: Client,
     source_memory: usize,
     authorizer: Option<Authorizer>,
     access_reviews: access_review::Answers,
@@ -143,7 +146,8 @@ impl Cluster {
     /// Creates a cluster that uses this client.
     pub fn new(client: Client) -> Self {
         Self {
-            client: bounded_client::bounded(client),
+            client: bounded_client::bounded(client.clone()),
+            unbounded: client,
             source_memory: SOURCE_MEMORY,
             authorizer: None,
             access_reviews: access_review::answers(),

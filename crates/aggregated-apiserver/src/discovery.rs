@@ -152,7 +152,7 @@ struct SubresourceEntry {
 fn subresource_entries(served: &ServedKind, version: &str) -> Vec<SubresourceEntry> {
     let kind = &served.kind;
     let Some(version) = kind.version(version) else { return Vec::new() };
-    let entry = |subresource: verb::Subresource| {
+    let entry = |subresource: verb::ServedSubresource| {
         let (of, version) = match &subresource.kind {
             None => (&**kind, &**version),
             Some(other) => (&**other, &*other.storage),

@@ -74,6 +74,7 @@ use crate::error::quote;
 use crate::object::selector::SelectableFields;
 use crate::object::{Shape, Tree};
 use crate::schema::coerce;
+use crate::subresource::Subresource;
 
 /// Whether the kind is namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +110,10 @@ pub struct Kind {
     pub admission_rules: Option<Arc<ErasedValidation>>,
     /// The rules for naming, writing and deleting objects of the kind.
     pub strategy: Strategy,
-    /// The subresources that are handled by code.
+    /// The subresources of built-in kinds that are handled by code.
     pub subresource_handlers: Vec<Arc<SubresourceHandler>>,
+    /// The subresources that are handled by code of the user.
+    pub subresources: Vec<Arc<Subresource>>,
     /// Code of the strategy that sets defaults and validates what no type can express.
     strategy_rules: Option<Arc<ErasedValidation>>,
     /// The kind whose objects this kind shows, if it is a view.
@@ -145,10 +148,14 @@ impl Kind {
         Self { strategy, ..self }
     }
 
-    /// Sets the subresources that are handled by code.
+    /// Sets the subresources that are handled by code: those of built-in kinds, and those of the user.
     #[must_use]
-    pub fn with_subresources(self, subresource_handlers: Vec<Arc<SubresourceHandler>>) -> Self {
-        Self { subresource_handlers, ..self }
+    pub fn with_subresources(
+        self,
+        subresource_handlers: Vec<Arc<SubresourceHandler>>,
+        subresources: Vec<Arc<Subresource>>,
+    ) -> Self {
+        Self { subresource_handlers, subresources, ..self }
     }
 
     /// Makes the kind a view of another kind.

@@ -86,6 +86,7 @@ mod definition;
 mod manifests;
 
 mod kind;
+pub mod subresource;
 
 mod codec;
 
@@ -162,18 +163,14 @@ pub mod serving {
     };
 }
 
-/// The parts of a [`Strategy`], and of rules and cells of built-in kinds.
+/// The parts of a [`Strategy`], and of rules, cells, subresources and reviews of built-in kinds.
 pub mod strategy {
     pub use crate::kind::{
-        FilledField, NameRule, ObjectIdentity, QuotaUsage, Routing, RowCondition, RuleContext,
-        StoragePrefix, View, age, check_webhook_service, check_webhook_url,
+        FilledField, NameRule, ObjectIdentity, QuotaUsage, ReviewError, Routing, RowCondition,
+        RuleContext, StoragePrefix, SubresourceError, SubresourceOutcome, SubresourceRequest, View,
+        age, check_webhook_service, check_webhook_url,
     };
     pub use crate::object::names;
-}
-
-/// Subresources and reviews that are handled by code.
-pub mod subresource {
-    pub use crate::kind::{ReviewError, SubresourceError, SubresourceOutcome, SubresourceRequest};
 }
 
 /// The Go types of Kubernetes, by which objects of built-in kinds are decoded.

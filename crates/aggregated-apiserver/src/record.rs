@@ -83,6 +83,8 @@ pub struct Record {
     pub is_served: bool,
     /// Whether the request is a dry run.
     pub is_dry_run: bool,
+    /// Whether the request may last as long as a watch.
+    pub is_long_running: bool,
     code: u16,
     bytes: u64,
 }
@@ -136,6 +138,7 @@ impl Record {
             attributes: None,
             is_served: false,
             is_dry_run: false,
+            is_long_running: false,
             code: CLIENT_CLOSED_REQUEST,
             bytes: 0,
         }
@@ -166,7 +169,7 @@ impl Record {
                 audit_id: audit_id(head),
                 address,
                 attributes,
-                is_long: self.is_watch(),
+                is_long: self.is_watch() || self.is_long_running,
                 received,
             };
             self.trail = Trail::begin(audit, &arrival, answer.as_ref().ok());
@@ -300,7 +303,7 @@ impl Record {
 
     /// Whether the client decides how long the request lasts, because it is a watch.
     fn is_watch(&self) -> bool {
-        matches!(self.attributes.as_deref(), Some(Attributes::Resource { verb: "watch", .. }))
+        matches!(self.attributes.as_deref(), Some(Attributes::Resource { verb, .. }) if verb == "watch")
     }
 
     fn running(&self) -> Option<Running> {

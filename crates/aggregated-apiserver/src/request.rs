@@ -11,6 +11,7 @@ mod authorize;
 mod bounds;
 mod caller;
 mod connection_priority;
+mod custom;
 mod deadline;
 mod decode;
 mod detached;
@@ -43,7 +44,7 @@ pub use documents::Documents;
 pub use handler::{Handler, SharedHandler};
 pub use impersonate::Impersonation;
 pub use refusal::{panicked, refuse};
-pub use stream_reset::StreamReset;
+pub use stream_reset::{Activity, Close, ConnectionHandle, StreamReset};
 pub use throttle::Inflights;
 
 use std::future::poll_fn;
@@ -62,10 +63,11 @@ use crate::error::{ApiError, Reason};
 use crate::log_throttle::shown;
 use crate::record::{AUDIT_ID, Arrived, Origin, Record, Step};
 use crate::user::User;
-use crate::verb::{self, Freshness, Operation, Redacted, Selection, Subresource, Verb};
+use crate::verb::{self, Freshness, Operation, Redacted, Selection, ServedSubresource, Verb};
 use admitted::Admitted;
 use authorize::{Authorized, Permission};
 use caller::Caller;
+use custom::CustomRequest;
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use refusal::{FAILURES, panic_text, refuse_as};
 use route::{Destination, Route, Target};
@@ -123,7 +125,11 @@ impl Handler {
         let route = route::route(&self.served.load().kinds, head)?;
         record.attributes = Some(Arc::clone(&route.attributes));
         record.is_served = matches!(route.destination, Destination::Target(_));
-        let deadline = deadline::deadline(head, route.is_watch(), self.request_timeout)?;
+        record.is_long_running = route.longest().is_some();
+        let deadline = match route.longest() {
+            Some(longest) => longest,
+            None => deadline::deadline(head, route.is_watch(), self.request_timeout)?,
+        };
         let answer = self.answer((peer, held), route, head, body, record);
         let answer = tokio::time::timeout(deadline, answer).await;
         answer.unwrap_or_else(|_| {
@@ -142,12 +148,21 @@ impl Handler {
     ) -> Result<Response<Body>, ApiError> {
         let user = self.user(peer, head, record).await?;
         let _head = self.throttle.head(&user, head)?;
-        let authorized = self.authorize(&user, &route, record).await?;
-        let permission = route.is_watch().then(|| Permission::of(&self.cluster, &user, &route));
+        let authorized = self.authorize(&user, &route, head, record).await?;
+        let is_long = route.is_watch() || route.longest().is_some();
+        let is_upgrade = websocket::is_upgrade(head);
+        let permission = is_long.then(|| Permission::of(&self.cluster, &user, &route, is_upgrade));
         let caller = Caller { user: &user, answer: held, permission, authorized };
         let Route { destination, deprecation, .. } = route;
         let answer = match destination {
-            Destination::Target(target) => self.resource(caller, target, head, body, record).await,
+            Destination::Target(target) => match target.custom().cloned() {
+                Some(custom) => {
+                    let request = CustomRequest { caller, target, custom, head };
+                    // Boxed, because most requests do not need the memory of this future.
+                    Box::pin(self.custom(request, body, record)).await
+                }
+                None => self.resource(caller, target, head, body, record).await,
+            },
             other => self.other_path(peer, &caller, other, head, record).await,
         };
         let Some(warning) = deprecation else { return answer };
@@ -201,10 +216,12 @@ impl Handler {
         &self,
         user: &User,
         route: &Route,
+        head: &Parts,
         record: &mut Record,
     ) -> Result<Authorized, ApiError> {
         let mut reason = String::new();
-        let authorized = authorize::authorize(&self.cluster, user, route, &mut reason).await;
+        let asked = (route, websocket::is_upgrade(head));
+        let authorized = authorize::authorize(&self.cluster, user, asked, &mut reason).await;
         let (decision, authorized) = match authorized {
             Ok(authorized) => (Ok(()), authorized),
             Err(error) => (Err(error), Authorized::default()),
@@ -385,7 +402,7 @@ impl Handler {
             let user = self.user(peer, head, &mut record).await?;
             let _head = self.throttle.head(&user, head)?;
             let route = route::route(&self.served.load().kinds, head)?;
-            authorize::authorize(&self.cluster, &user, &route, &mut String::new()).await
+            authorize::authorize(&self.cluster, &user, (&route, false), &mut String::new()).await
         };
         permitted.await.map(drop).map_err(|error| {
             let mut response = refuse(&error);
@@ -430,7 +447,7 @@ fn in_protobuf(target: &Target, head: &Parts) -> InProtobuf {
     match &target.subresource {
         // Events on a WebSocket are lines of text.
         _ if websocket::is_asked_for(head) => InProtobuf::Nothing,
-        Some(Subresource { kind: Some(_), .. }) => InProtobuf::Objects,
+        Some(ServedSubresource { kind: Some(_), .. }) => InProtobuf::Objects,
         _ if kind.is_typed() => InProtobuf::Objects,
         _ => InProtobuf::Metadata,
     }

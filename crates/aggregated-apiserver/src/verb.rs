@@ -28,7 +28,7 @@ pub use redact::Redacted;
 pub use review::review;
 pub use selection::Selection;
 pub use step::Step;
-pub use subresource::{Action, Subresource, subresources};
+pub use subresource::{Action, ServedSubresource, subresources};
 pub use watch::{
     Bookmark, Event, EventType, InitialEvents, ObjectEvent, WatchOptions, WatchStart, WatchStream,
     watch,

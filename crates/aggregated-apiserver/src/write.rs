@@ -39,7 +39,7 @@ mod validate;
 mod validate_defaults;
 
 pub use crate::object::json_patch::{OPERATIONS_LIMIT, Operation};
-pub use admission::validate_deletion;
+pub use admission::{validate_connection, validate_deletion};
 pub use applied::SubmittedApply;
 pub use attributes::{Attributes, CreateAuthorizer, Environment, Origin, Part, WriteOptions};
 pub use change::Change;

@@ -89,8 +89,8 @@ impl AdmissionPlugin for MutatingWebhooks {
         request: &'a AdmissionRequest<'_>,
         _object: Option<&'a Tree>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
-        // A deletion cannot be changed, so mutating webhooks validate it.
-        if request.operation != AdmissionOperation::Delete {
+        // A deletion or a connection cannot be changed, so mutating webhooks validate it.
+        if !matches!(request.operation, AdmissionOperation::Delete | AdmissionOperation::Connect) {
             return ready(Ok(())).boxed();
         }
         let hooks = self.0.hooks();

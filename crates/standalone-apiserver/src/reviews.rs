@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aggregated_apiserver::subresource::ReviewError;
+use aggregated_apiserver::strategy::ReviewError;
 use aggregated_apiserver::{FieldError, Kinds, User};
 use k8s_openapi::api::authentication::v1::{
     SelfSubjectReview, SelfSubjectReviewStatus, TokenReview, TokenReviewStatus, UserInfo,

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use aggregated_apiserver::encoding::truncate_to_seconds;
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
-use aggregated_apiserver::subresource::{SubresourceError, SubresourceRequest};
+use aggregated_apiserver::strategy::{SubresourceError, SubresourceRequest};
 use aggregated_apiserver::{FieldError, User};
 use jiff::Timestamp;
 use rcgen::KeyPair;

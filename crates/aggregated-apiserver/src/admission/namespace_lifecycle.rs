@@ -125,7 +125,7 @@ impl AdmissionPlugin for NamespaceLifecycle {
         match request.operation {
             AdmissionOperation::Create => self.0.is_some() && request.namespace.is_some(),
             AdmissionOperation::Delete => is_namespace(request),
-            AdmissionOperation::Update => false,
+            AdmissionOperation::Update | AdmissionOperation::Connect => false,
         }
     }
 

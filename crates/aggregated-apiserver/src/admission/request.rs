@@ -35,15 +35,19 @@ pub enum AdmissionOperation {
     Update,
     /// A deletion, of one object or as part of a collection.
     Delete,
+    /// A request for a subresource that is handled by code. It has no object, only the object that
+    /// the path names, as the old one.
+    Connect,
 }
 
 impl AdmissionOperation {
     /// The name in Kubernetes.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
             Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
         }
     }
 }
@@ -216,17 +220,18 @@ impl<'a> AdmissionRequest<'a> {
     }
 
     /// The options of the request as the client has sent them: `CreateOptions`, `UpdateOptions` or `DeleteOptions` of
-    /// `meta.k8s.io/v1`.
-    pub fn operation_options(&self) -> Tree {
+    /// `meta.k8s.io/v1`. A request for a subresource that is handled by code has none.
+    pub fn operation_options(&self) -> Option<Tree> {
         let kind = match self.operation {
             AdmissionOperation::Create => "CreateOptions",
             AdmissionOperation::Update => "UpdateOptions",
             AdmissionOperation::Delete => "DeleteOptions",
+            AdmissionOperation::Connect => return None,
         };
         let mut options = self.options.clone().unwrap_or_default().into_owned();
         options.insert("kind".to_owned(), kind.into());
         options.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
-        options
+        Some(options)
     }
 
     /// Charges this number of bytes to the request, until the result is dropped.

@@ -58,7 +58,7 @@ impl AdmissionPlugin for ResourceQuota {
         let is_charged = match request.operation {
             AdmissionOperation::Create => !matches!(usage, QuotaUsage::Exempt),
             AdmissionOperation::Update => matches!(usage, QuotaUsage::Computed(_)),
-            AdmissionOperation::Delete => false,
+            AdmissionOperation::Delete | AdmissionOperation::Connect => false,
         };
         is_charged && request.subresource.is_empty() && served.store().is_some()
     }

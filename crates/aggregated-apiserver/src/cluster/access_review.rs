@@ -1,5 +1,6 @@
 //! Authorization with SubjectAccessReviews.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::api::authorization::v1::{
@@ -23,7 +24,7 @@ pub enum Attributes {
     /// A request for a resource.
     Resource {
         /// The verb: `get`, `list`, …
-        verb: &'static str,
+        verb: Cow<'static, str>,
         /// The API group; empty for the core group.
         group: String,
         /// The version.
@@ -129,7 +130,7 @@ fn spec(user: &User, attributes: &Attributes) -> SubjectAccessReviewSpec {
     match attributes {
         Attributes::Resource { verb, group, version, resource, subresource, namespace, name } => {
             spec.resource_attributes = Some(ResourceAttributes {
-                verb: Some((*verb).to_owned()),
+                verb: Some(verb.clone().into_owned()),
                 group: filled(group),
                 version: filled(version),
                 resource: filled(resource),

@@ -26,6 +26,7 @@ use crate::kind::{
 use crate::object::Tree;
 use crate::schema::Types;
 use crate::served_kind::SourceResource;
+use crate::subresource::Subresource;
 use crate::user::User;
 use crate::watch_cache::WatchCache;
 
@@ -65,8 +66,10 @@ pub struct Kind {
     pub(crate) rules: Option<Arc<ErasedValidation>>,
     /// The rules for naming, writing and deleting objects of the kind.
     pub(crate) strategy: Strategy,
-    /// The subresources that are handled by code.
-    pub(crate) subresources: Vec<Arc<SubresourceHandler>>,
+    /// The subresources of a built-in kind that are handled by code.
+    pub(crate) built_in_subresources: Vec<Arc<SubresourceHandler>>,
+    /// The subresources that are handled by code of the user.
+    pub(crate) subresources: Vec<Arc<Subresource>>,
     /// The kind whose objects this kind shows, if it is a view.
     pub(crate) view: Option<View>,
     /// The filter of the objects that are visible to each reader; `None` if all are.
@@ -201,13 +204,19 @@ impl Kind {
         self
     }
 
-    /// Adds a subresource that is handled by code. `handle` is called for a POST of an object of the type
+    /// Adds a [subresource](crate::subresource): a path below each object whose requests your code handles.
+    pub fn subresource(mut self, subresource: Subresource) -> Self {
+        self.subresources.push(Arc::new(subresource));
+        self
+    }
+
+    /// Adds a subresource of a built-in kind that is handled by code. `handle` is called for a POST of an object of the type
     /// `definition`, which must be among `types`. It answers the request, changes the object of the kind, or deletes
     /// it. The body is not stored. Bodies of the versions in `equivalent_versions` are read as those of the definition.
     ///
     /// # Errors
     /// If the definition is invalid.
-    pub fn subresource(
+    pub fn built_in_subresource(
         mut self,
         name: &'static str,
         definition: &CustomResourceDefinition,
@@ -221,7 +230,7 @@ impl Kind {
         let mut body = kind::Kind::parse_built_in(definition, None, types)?;
         body.equivalent_versions = equivalent_versions;
         let handler = SubresourceHandler::new(name, Arc::new(body), Box::new(handle));
-        self.subresources.push(Arc::new(handler));
+        self.built_in_subresources.push(Arc::new(handler));
         Ok(self)
     }
 
@@ -241,6 +250,7 @@ impl Kind {
             rules: None,
             types: None,
             strategy: Strategy::default(),
+            built_in_subresources: Vec::new(),
             subresources: Vec::new(),
             view: None,
             visibility: None,

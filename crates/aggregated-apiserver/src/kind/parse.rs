@@ -106,6 +106,7 @@ impl Kind {
                 admission_rules: None,
                 strategy: Strategy::default(),
                 subresource_handlers: Vec::new(),
+                subresources: Vec::new(),
                 strategy_rules: None,
                 view: None,
                 visibility: None,

@@ -1,11 +1,13 @@
 //! The operations on a kind, by path and method, in OpenAPI 3.
 
+mod custom;
+
 use serde_json::{Map, Value, json};
 
 use super::{kubernetes, schemas};
 use crate::kind::{Kind, Version};
 use crate::served_kind::ServedKind;
-use crate::verb::{Action, Subresource, Verb, subresources, verbs};
+use crate::verb::{Action, ServedSubresource, Verb, subresources, verbs};
 
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
@@ -32,11 +34,14 @@ pub(super) fn paths(served: &ServedKind, version: &Version) -> Vec<(String, Valu
         format!("{root}/{plural}")
     };
     let item = format!("{collection}/{{name}}");
-    let parts = subresources(served, version).into_iter().map(|subresource| {
+    let mut paths: Vec<(String, Value)> = Vec::new();
+    for subresource in subresources(served, version) {
         let path = format!("{item}/{}", subresource.name);
-        (path, one.part(&subresource))
-    });
-    let mut paths: Vec<(String, Value)> = parts.collect();
+        if let Some(custom) = subresource.custom().filter(|custom| custom.has_paths()) {
+            paths.push((format!("{path}/{{path}}"), one.custom(custom, true)));
+        }
+        paths.push((path, one.part(&subresource)));
+    }
     paths.extend([(collection, one.collection()), (item, one.item())]);
     if one.namespaced {
         paths.push((format!("{root}/{plural}"), one.over_all()));
@@ -72,7 +77,10 @@ impl Operations<'_> {
         Value::Object(path)
     }
 
-    fn part(&self, subresource: &Subresource) -> Value {
+    fn part(&self, subresource: &ServedSubresource) -> Value {
+        if let Some(custom) = subresource.custom() {
+            return self.custom(custom, false);
+        }
         let verbs = [
             ("get", Verb::Get),
             ("put", Verb::Update),
@@ -126,13 +134,13 @@ impl Operations<'_> {
         self.operation_on(verb, None)
     }
 
-    fn operation_on(&self, verb: Verb, subresource: Option<&Subresource>) -> Value {
+    fn operation_on(&self, verb: Verb, subresource: Option<&ServedSubresource>) -> Value {
         let kind = &self.kind.names.kind;
         let object = match subresource {
-            Some(Subresource { kind: Some(other), action: Action::Handler(_), .. }) => {
+            Some(ServedSubresource { kind: Some(other), action: Action::Handler(_), .. }) => {
                 schemas::name(other, &other.storage, &other.names.kind)
             }
-            Some(Subresource { kind: Some(_), .. }) => SCALE.to_owned(),
+            Some(ServedSubresource { kind: Some(_), .. }) => SCALE.to_owned(),
             _ => schemas::name(self.kind, self.version, kind),
         };
         let list = schemas::name(self.kind, self.version, &self.kind.names.list_kind);
@@ -231,7 +239,7 @@ struct Words {
 }
 
 impl Words {
-    fn of(verb: Verb, kind: &str, subresource: Option<&Subresource>) -> Self {
+    fn of(verb: Verb, kind: &str, subresource: Option<&ServedSubresource>) -> Self {
         let article = article(kind);
         let of_it = subresource.map(|part| format!("{} of ", part.name)).unwrap_or_default();
         let (word, action, collection, description) = match verb {

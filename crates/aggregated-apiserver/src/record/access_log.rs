@@ -56,7 +56,7 @@ pub(super) fn write(record: &Record) {
             if !subresource.is_empty() {
                 named = format!("{named}/{subresource}");
             }
-            (*verb, beginning(&named))
+            (verb.as_ref(), beginning(&named))
         }
         Some(Attributes::Path { verb, .. }) => (verb.as_str(), String::new()),
         None => ("", String::new()),

@@ -328,9 +328,10 @@ impl Trail {
         self.code = code;
         // A Status has more information than its code: that of a deletion, and of an object that is posted to a subresource.
         let may_be_status = match recorded.attributes {
-            Attributes::Resource { verb: "delete", .. } => true,
-            Attributes::Resource { verb: "create", subresource, .. } => !subresource.is_empty(),
-            _ => false,
+            Attributes::Resource { verb, subresource, .. } => {
+                verb == "delete" || (verb == "create" && !subresource.is_empty())
+            }
+            Attributes::Path { .. } => false,
         };
         let limit = match self.level {
             _ if verb(recorded.attributes) == "watch" => 0,

@@ -51,7 +51,7 @@ mod tests {
         record.uri = request.into_parts().0.uri;
         record.audit_id = HeaderValue::from_static("id");
         record.attributes = Some(Arc::new(Attributes::Resource {
-            verb,
+            verb: verb.into(),
             group: String::new(),
             version: String::new(),
             resource: String::new(),

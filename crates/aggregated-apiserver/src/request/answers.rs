@@ -198,6 +198,11 @@ impl Answer {
         owned(bytes, charge)
     }
 
+    /// The stream or connection that sends the response.
+    pub(super) fn reset(&self) -> &StreamReset {
+        &self.0.reset
+    }
+
     /// Returns when all charged bytes have been sent, if the response has a stream of its own.
     pub(super) async fn sent(self) {
         std::future::poll_fn(|context| self.0.poll_sent(context)).await;

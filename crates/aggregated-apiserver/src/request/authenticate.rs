@@ -10,9 +10,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
 
 use super::connection_priority::ConnectionPriority;
@@ -92,6 +92,31 @@ pub struct Authentication {
     pub impersonation: Impersonation,
     /// Whether requests without credentials are accepted, as user `system:anonymous`.
     pub allows_anonymous: bool,
+}
+
+impl Authentication {
+    /// Removes the credentials of a request, before code of the user gets it: tokens, the headers of the front proxy, and
+    /// impersonation.
+    pub(super) fn remove_credentials(&self, headers: &mut HeaderMap) {
+        headers.remove(AUTHORIZATION);
+        let delegated = self.delegated.load();
+        let header = delegated.request_header.iter();
+        let of_proxy = header.flat_map(|header| {
+            let names = [&header.username_headers, &header.uid_headers, &header.group_headers];
+            names.into_iter().chain([&header.extra_header_prefixes]).flatten()
+        });
+        let prefixes: Vec<String> = of_proxy.map(|name| name.to_ascii_lowercase()).collect();
+        let is_secret = |name: &&HeaderName| {
+            let name = name.as_str();
+            name.starts_with("impersonate-")
+                || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+        };
+        let secret: Vec<HeaderName> = headers.keys().filter(is_secret).cloned().collect();
+        for name in secret {
+            headers.remove(name);
+        }
+        websocket::remove_token(headers);
+    }
 }
 
 /// Authenticates a request.

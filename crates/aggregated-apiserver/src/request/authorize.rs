@@ -5,6 +5,7 @@
 //! on the source and on the lookups, unless the kind declares that a lookup is visible to all readers of the source. If
 //! the cluster does not answer, the request is rejected.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,11 +44,12 @@ pub(super) enum Revoked {
 }
 
 impl Permission {
-    /// Returns the permission that this request depends on.
-    pub(super) fn of(cluster: &Cluster, user: &Arc<User>, route: &Route) -> Self {
+    /// Returns the permissions that this request depends on.
+    pub(super) fn of(cluster: &Cluster, user: &Arc<User>, route: &Route, is_upgrade: bool) -> Self {
         let mut demands = vec![Arc::clone(&route.attributes)];
         demands.extend(on_sources(route).map(Arc::new));
         demands.extend(on_lookups(route, |from| &from.demanded).map(Arc::new));
+        demands.extend(on_upgrade(route, is_upgrade).map(Arc::new));
         let protected = on_lookups(route, |from| &from.protected).collect();
         Self { cluster: cluster.clone(), user: Arc::clone(user), demands, protected }
     }
@@ -139,8 +141,8 @@ async fn why_left_out(
     let Attributes::Resource { verb, .. } = attributes else { return Ok(why) };
     let list = || with_verb(attributes, Verb::List);
     match why {
-        None if *verb == Verb::Watch.name() => ask(cluster, user, &list()).await,
-        Some(why) if *verb == Verb::Get.name() => {
+        None if verb == Verb::Watch.name() => ask(cluster, user, &list()).await,
+        Some(why) if verb == Verb::Get.name() => {
             Ok(ask(cluster, user, &list()).await?.map(|_| why))
         }
         why => Ok(why),
@@ -151,7 +153,7 @@ async fn why_left_out(
 fn with_verb(attributes: &Attributes, other: Verb) -> Attributes {
     let mut attributes = attributes.clone();
     if let Attributes::Resource { verb, .. } = &mut attributes {
-        *verb = other.name();
+        *verb = other.name().into();
     }
     attributes
 }
@@ -184,20 +186,20 @@ fn on_lookups<'a>(
 ) -> impl Iterator<Item = Attributes> + 'a {
     let reads = |route: &Route| match &route.destination {
         Destination::Target(target) => {
-            matches!(target.verb, Verb::Get | Verb::List | Verb::Watch)
+            matches!(target.verb, Verb::Get | Verb::List | Verb::Watch) || target.custom().is_some()
         }
         _ => false,
     };
     let from = computed_from(route).filter(|_| reads(route));
     let rights = from.into_iter().flat_map(which);
-    rights.filter_map(|right| on_lookup(&route.attributes, right))
+    rights.filter_map(|right| on_lookup(&reading(route), right))
 }
 
 /// Returns the permission for one lookup: the verb of the request on the looked-up resource.
 fn on_lookup(attributes: &Attributes, right: &LookupRight) -> Option<Attributes> {
     let Attributes::Resource { verb, namespace, .. } = attributes else { return None };
     Some(Attributes::Resource {
-        verb,
+        verb: verb.clone(),
         group: right.group.clone(),
         version: right.version.clone(),
         resource: right.resource.clone(),
@@ -218,15 +220,32 @@ fn on_sources(route: &Route) -> impl Iterator<Item = Attributes> {
     let is_behind = |source: &SourceResource| !name.is_empty() && (source.name_of)(name).is_some();
     let has_source = sources.iter().any(is_behind);
     let asked = sources.iter().filter(move |source| !has_source || is_behind(source));
-    asked.map(|source| on_source(&route.attributes, source))
+    asked.map(|source| on_source(&reading(route), source))
+}
+
+/// The attributes of a request as those of a read. A subresource of the user shows the object to its handler, so
+/// requests of all methods need the permission to read the sources of the object.
+fn reading(route: &Route) -> Cow<'_, Attributes> {
+    match route.custom() {
+        Some(_) => Cow::Owned(with_verb(&route.attributes, Verb::Get)),
+        None => Cow::Borrowed(&route.attributes),
+    }
+}
+
+/// Returns the further permission for a request that upgrades its connection. An upgrade is a GET, and a role that may
+/// `get` all resources must not be able to execute commands.
+fn on_upgrade(route: &Route, is_upgrade: bool) -> Option<Attributes> {
+    let custom = route.custom().filter(|_| is_upgrade)?;
+    custom.upgrades_need_create().then(|| with_verb(&route.attributes, Verb::Create))
 }
 
 /// Rejects a request that the caller is not allowed to make. Otherwise returns which fields are hidden from the caller.
-/// `reason` receives the reason that the authorizer returned.
+/// `reason` receives the reason that the authorizer returned. The flag says whether the request upgrades its
+/// connection.
 pub(super) async fn authorize(
     cluster: &Cluster,
     user: &User,
-    route: &Route,
+    (route, is_upgrade): (&Route, bool),
     reason: &mut String,
 ) -> Result<Authorized, ApiError> {
     if user.is_master() {
@@ -234,6 +253,9 @@ pub(super) async fn authorize(
     }
     if let Some(why) = ask_why(cluster, user, &route.attributes, reason).await? {
         return Err(forbidden(&route.attributes, &why));
+    }
+    if let Some(attributes) = on_upgrade(route, is_upgrade) {
+        demand(cluster, user, &attributes).await?;
     }
     for attributes in on_sources(route).chain(on_lookups(route, |from| &from.demanded)) {
         if let Some(why) = ask(cluster, user, &attributes).await? {
@@ -316,7 +338,7 @@ fn on_source(attributes: &Attributes, source: &SourceResource) -> Attributes {
         return attributes.clone();
     };
     Attributes::Resource {
-        verb,
+        verb: verb.clone(),
         group: source.group.clone(),
         version: source.version.clone(),
         resource: source.resource.clone(),

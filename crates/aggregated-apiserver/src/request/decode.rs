@@ -22,7 +22,7 @@ use crate::quota::Account;
 use crate::record::RequestObject;
 use crate::schema::Types;
 use crate::served_kind::Backing;
-use crate::verb::{Action, DeleteOptions, Operation, Read, Subresource, Verb, Write};
+use crate::verb::{Action, DeleteOptions, Operation, Read, ServedSubresource, Verb, Write};
 use crate::write::{Change, ManagedFields, Part, Submitted, WriteOptions, manager_of_user_agent};
 use body::BodyFormat;
 use parameters::Parameters;
@@ -65,7 +65,7 @@ pub(super) fn begin(
 }
 
 /// The key of the object that the path names.
-fn key(target: &Target) -> Result<Key, ApiError> {
+pub(super) fn key(target: &Target) -> Result<Key, ApiError> {
     match &target.name {
         Some(name) => Ok(Key::new(target.namespace.as_deref(), name)),
         None => Err(ApiError::bad_request("name must be provided")),
@@ -122,7 +122,7 @@ pub(super) async fn decode(
             let (options, submitted) =
                 object(&parameters, target, head, body, (account, yaml)).await?;
             let write = match (&target.served.backing, &target.subresource) {
-                (_, Some(Subresource { action: Action::Handler(handler), .. })) => {
+                (_, Some(ServedSubresource { action: Action::Handler(handler), .. })) => {
                     Write::CreateSubresource(Arc::clone(handler), submitted)
                 }
                 (Backing::Reviewed(review), _) => Write::Review(Arc::clone(review), submitted),

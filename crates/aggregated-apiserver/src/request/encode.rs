@@ -15,6 +15,7 @@ mod table;
 mod warnings;
 mod yaml;
 
+pub(super) use self::deadline_stream::until;
 pub(super) use self::response::{
     document, keep_for_a_year, metrics, not_acceptable, respond, say_waited, started, watching,
 };

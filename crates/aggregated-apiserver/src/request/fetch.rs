@@ -1,10 +1,15 @@
 //! Reads of direct kinds: the backend is called for the objects of the request.
 
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::Handler;
 use super::admitted::Admitted;
-use crate::backend::WriteError;
+use crate::backend::{DirectReader, WriteError};
 use crate::error::ApiError;
-use crate::served_kind::Backing;
+use crate::served_kind::{Backing, ServedKind};
+use crate::user::User;
 use crate::verb::{Freshness, Moment, Operation, Read};
 use crate::watch_cache::Scope;
 use crate::write::store_error;
@@ -27,17 +32,31 @@ impl Handler {
         let Some(scope) = scope(read)? else { return Ok(()) };
         // While the backend works, other requests can use the slot.
         drop(std::mem::take(permit));
-        let kind = &target.served.kind;
-        let fetched = reader.read(kind, caller.user, &scope).await.map_err(|error| match error {
-            (_, WriteError::Refused(error)) => error,
-            (key, WriteError::Store(error)) => store_error(kind, &key, error),
-        });
-        let (objects, memory) = fetched?;
-        target.served = target.served.with_objects(objects).await;
+        let (served, memory) = fetched(&target.served, reader, caller.user, &scope).await?;
+        target.served = served;
         *permit = self.throttle.throttle(caller.user, target).await?;
         permit.memory = memory;
         Ok(())
     }
+}
+
+/// A direct kind with the objects that its backend returns for this request, and their memory.
+///
+/// # Errors
+/// The error of the backend; 503 if there is not enough memory.
+pub(super) async fn fetched(
+    served: &ServedKind,
+    reader: &DirectReader,
+    user: &Arc<User>,
+    scope: &Scope,
+) -> Result<(ServedKind, Option<OwnedSemaphorePermit>), ApiError> {
+    let kind = &served.kind;
+    let fetched = reader.read(kind, user, scope).await.map_err(|error| match error {
+        (_, WriteError::Refused(error)) => error,
+        (key, WriteError::Store(error)) => store_error(kind, &key, error),
+    });
+    let (objects, memory) = fetched?;
+    Ok((served.with_objects(objects).await, memory))
 }
 
 /// The scope of a read, which is changed into a read of the fetched objects; `None` for a watch.

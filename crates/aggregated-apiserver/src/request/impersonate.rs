@@ -184,7 +184,7 @@ fn demand(
     name: &str,
 ) -> Attributes {
     Attributes::Resource {
-        verb: "impersonate",
+        verb: "impersonate".into(),
         group: group.to_owned(),
         version: if group.is_empty() { String::new() } else { "v1".to_owned() },
         resource: resource.to_owned(),

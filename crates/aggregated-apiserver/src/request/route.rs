@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 use http::request::Parts;
@@ -17,7 +18,8 @@ use crate::object::Key;
 use crate::object::names::check_path_segment;
 use crate::object::selector::FieldSelector;
 use crate::served_kind::{ServedKind, ServedKinds};
-use crate::verb::{Subresource, Verb, subresources, verbs};
+use crate::subresource::Subresource;
+use crate::verb::{ServedSubresource, Verb, subresources, verbs};
 use crate::write::Part;
 
 /// The result of routing.
@@ -37,7 +39,20 @@ impl Route {
     /// Whether the request is a watch, by its path or its query.
     pub(super) fn is_watch(&self) -> bool {
         let watch = Verb::Watch.name();
-        matches!(&*self.attributes, Attributes::Resource { verb, .. } if *verb == watch)
+        matches!(&*self.attributes, Attributes::Resource { verb, .. } if verb == watch)
+    }
+
+    /// The subresource of the request, if code of the user handles it.
+    pub(super) fn custom(&self) -> Option<&Arc<Subresource>> {
+        match &self.destination {
+            Destination::Target(target) => target.custom(),
+            _ => None,
+        }
+    }
+
+    /// The longest duration of a request that may last longer than other requests, except watches.
+    pub(super) fn longest(&self) -> Option<Duration> {
+        self.custom()?.longest()
     }
 }
 
@@ -87,7 +102,7 @@ impl DocumentPath {
 }
 
 /// A verb on a resource.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Target {
     /// The kind.
     pub served: ServedKind,
@@ -96,7 +111,7 @@ pub(super) struct Target {
     /// The verb.
     pub verb: Verb,
     /// The subresource in the path, if any.
-    pub subresource: Option<Subresource>,
+    pub subresource: Option<ServedSubresource>,
     /// The namespace in the path; `None` for cluster-scoped kinds and for requests over all namespaces.
     pub namespace: Option<String>,
     /// The name in the path.
@@ -104,9 +119,14 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// The subresource, if code of the user handles it.
+    pub(super) fn custom(&self) -> Option<&Arc<Subresource>> {
+        self.subresource.as_ref()?.custom()
+    }
+
     /// The part of the object that is read or written.
     pub(super) fn part(&self) -> Part {
-        self.subresource.as_ref().map_or(Part::Main, Subresource::written)
+        self.subresource.as_ref().map_or(Part::Main, ServedSubresource::written)
     }
 
     /// The size of the named object as stored, in bytes; 0 if it does not exist.
@@ -255,7 +275,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         _ => path.name.to_owned(),
     };
     let attributes = Arc::new(Attributes::Resource {
-        verb: verb.map(Verb::name).unwrap_or_default(),
+        verb: verb.map(Verb::name).unwrap_or_default().into(),
         group: group.to_owned(),
         version: version.to_owned(),
         resource: path.resource.to_owned(),
@@ -316,9 +336,13 @@ fn target(
         name => {
             let known = subresources(served, version).into_iter();
             // For custom resources, kube-apiserver ignores further segments.
-            let is_whole = !path.goes_on || kind.strategy.routing == Routing::CustomResourceHandler;
+            let ignores_rest = kind.strategy.routing == Routing::CustomResourceHandler;
+            let is_whole = |subresource: &ServedSubresource| {
+                let has_paths = subresource.custom().is_some_and(|custom| custom.has_paths());
+                !path.goes_on || ignores_rest || has_paths
+            };
             let found = known.into_iter().find(|subresource| subresource.name == name);
-            let found = found.filter(|_| is_whole);
+            let found = found.filter(is_whole);
             // A client that checks whether an object exists must not mistake this response for the result. For custom
             // resources, kube-apiserver reports the object as not found nevertheless.
             let none = || match kind.strategy.routing {
@@ -334,7 +358,7 @@ fn target(
         let name = crate::error::quote(path.name);
         return Err(ApiError::bad_request(format!("Name parameter invalid: {name}: {fault}")));
     }
-    let verbs = subresource.as_ref().map_or_else(|| verbs(served), |one| one.verbs);
+    let verbs = subresource.as_ref().map_or_else(|| verbs(served), |one| &one.verbs);
     let verb = verb.filter(|verb| verbs.contains(verb)).ok_or_else(|| {
         let name = verb.map(Verb::name).unwrap_or_default();
         match kind.strategy.routing {

@@ -1,12 +1,15 @@
 //! Resets a stream from outside, so that a client cannot hold the memory of a response by not reading it.
 
-use std::future::poll_fn;
+use std::fmt;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use futures::task::AtomicWaker;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// Resets the stream of one request. Copies reset the same stream.
@@ -22,6 +25,74 @@ struct Ends {
     connection: CancellationToken,
     /// Whether a task generates and sends the response on a stream of its own.
     has_stream: AtomicBool,
+    /// The connection, if it carries one request at a time.
+    handle: Option<ConnectionHandle>,
+}
+
+/// The stream of a connection, which can be closed from outside.
+pub trait Close: Send + Sync {
+    /// Closes the stream, and frees its memory.
+    fn close(&self);
+}
+
+/// The time in which a connection must end by itself.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A connection that carries one request at a time, or that code has taken over.
+#[derive(Clone)]
+pub struct ConnectionHandle {
+    /// Cancelled when the connection ends. Cancelling it fails the reads and writes of the connection.
+    pub ended: CancellationToken,
+    /// The last transfer of bytes.
+    pub activity: Activity,
+    /// The stream, as long as it is open.
+    pub stream: Weak<dyn Close>,
+}
+
+impl ConnectionHandle {
+    /// Ends the connection, also if the code that has taken it over neither reads nor writes.
+    pub async fn end(&self) {
+        self.ended.cancel();
+        sleep(GRACE).await;
+        if let Some(stream) = self.stream.upgrade() {
+            stream.close();
+        }
+    }
+}
+
+impl fmt::Debug for ConnectionHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ConnectionHandle").field(&self.ended.is_cancelled()).finish()
+    }
+}
+
+/// The time of the last transfer of bytes. Copies share the time.
+#[derive(Clone, Debug)]
+pub struct Activity(Arc<Mutex<Instant>>);
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+}
+
+impl Activity {
+    /// Notes that bytes are transferred now.
+    pub fn note(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Returns when no byte was transferred for this time.
+    pub async fn idle(&self, longest: Duration) {
+        loop {
+            let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(until) = last.checked_add(longest) else { return pending().await };
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
 }
 
 impl StreamReset {
@@ -32,8 +103,14 @@ impl StreamReset {
     }
 
     /// The handle of a connection that carries one request at a time.
-    pub fn of_connection(connection: CancellationToken) -> Self {
-        Self(Arc::new(Ends { connection, ..Ends::default() }))
+    pub fn of_connection(handle: ConnectionHandle) -> Self {
+        let connection = handle.ended.clone();
+        Self(Arc::new(Ends { connection, handle: Some(handle), ..Ends::default() }))
+    }
+
+    /// The connection, if it carries one request at a time.
+    pub fn connection(&self) -> Option<&ConnectionHandle> {
+        self.0.handle.as_ref()
     }
 
     /// Runs the future that generates and sends the response, until it is done or the stream is reset. A stream has one

@@ -73,7 +73,7 @@ const LEAST_HEAD_UNITS: usize = HEAD_UNITS / 4;
 const HEAD_UNITS_OF_STRANGERS: usize = 2_048;
 const LEAST_HEAD_UNITS_OF_STRANGERS: usize = HEAD_UNITS_OF_STRANGERS / 4;
 /// The maximum length of a body, in bytes. A body of unknown length counts as this long.
-const LONGEST_BODY: usize = 3 << 20;
+pub(super) const LONGEST_BODY: usize = 3 << 20;
 
 /// One user may hold one in this number of the slots for reads and writes. Of memory and watches, one user may hold one
 /// in this number of the part that other users have left.
@@ -264,16 +264,24 @@ impl Throttle {
             return Ok(Permit::default());
         }
         let (levels, bound) = match target.verb {
-            Verb::Watch => {
-                let place = self.watches.try_acquire(&user.name, 1);
-                let place = place.ok_or_else(|| full("watches"))?;
-                return Ok(Permit::of(place));
-            }
+            Verb::Watch => return self.long_running(user),
             Verb::Get | Verb::List => (&self.reads, "reads"),
             _ => (&self.writes, "writes"),
         };
         let limiter = levels.of(user).ok_or_else(|| full(bound))?;
         queue::acquire(limiter, &user.name, bound).await.map(Permit::of)
+    }
+
+    /// Takes a slot for a request that may last long: one of those of watches.
+    ///
+    /// # Errors
+    /// 429 if there is no slot.
+    pub(super) fn long_running(&self, user: &User) -> Result<Permit, ApiError> {
+        if user.is_master() {
+            return Ok(Permit::default());
+        }
+        let place = self.watches.try_acquire(&user.name, 1);
+        place.map(Permit::of).ok_or_else(|| full("watches"))
     }
 
     /// Waits for the slot of a costly request whose body has been read. Requests of `system:masters` need none.

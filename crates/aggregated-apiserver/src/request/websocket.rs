@@ -12,7 +12,7 @@ use http::header::{
     UPGRADE,
 };
 use http::request::Parts;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout};
@@ -49,14 +49,34 @@ pub(super) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
+/// Removes the protocol that contains a bearer token.
+pub(super) fn remove_token(headers: &mut HeaderMap) {
+    if !protocols(headers).any(|protocol| protocol.starts_with(BEARER)) {
+        return;
+    }
+    let others = protocols(headers).filter(|protocol| !protocol.starts_with(BEARER));
+    let others = HeaderValue::from_str(&others.collect::<Vec<_>>().join(", "));
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    if let Some(others) = others.ok().filter(|others| !others.is_empty()) {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, others);
+    }
+}
+
 /// Whether a request asks for a WebSocket.
 pub(super) fn is_asked_for(head: &Parts) -> bool {
-    let says = |name, word: &str| {
-        let values = head.headers.get_all(name).into_iter();
-        let mut words = values.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
-        words.any(|one| one.trim().eq_ignore_ascii_case(word))
-    };
-    says(CONNECTION, "upgrade") && says(UPGRADE, "websocket")
+    is_upgrade(head) && names(&head.headers, UPGRADE, "websocket")
+}
+
+/// Whether a request asks for another protocol on its connection, such as a WebSocket.
+pub(super) fn is_upgrade(head: &Parts) -> bool {
+    names(&head.headers, CONNECTION, "upgrade") && head.headers.contains_key(UPGRADE)
+}
+
+/// Whether a header that is a list has this word.
+fn names(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
+    let values = headers.get_all(name).into_iter();
+    let mut words = values.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
+    words.any(|one| one.trim().eq_ignore_ascii_case(word))
 }
 
 /// Sends the events of a watch over a WebSocket. The events are the lines of the body.

@@ -90,7 +90,7 @@ impl CreateAuthorizer for WriteContext {
     fn authorize_create(&self) -> BoxFuture<'_, Result<(), ApiError>> {
         let kind = &self.target.served.kind;
         let attributes = cluster::Attributes::Resource {
-            verb: Verb::Create.name(),
+            verb: Verb::Create.name().into(),
             group: kind.group.clone(),
             version: self.target.version.name.clone(),
             resource: kind.names.plural.clone(),

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use super::frame_budget::{FrameBudget, PREFACE};
 use super::occupant::Occupant;
 use super::streams::Running;
+use crate::request::Close;
 
 /// The time limit for the first bytes after the handshake, and for the head of a request over HTTP/1.1 from its first
 /// byte. Same as kube-apiserver's header timeout.
@@ -30,7 +31,7 @@ const TURN: usize = 64 << 10;
 /// A stream that holds the slot of its connection. It fails if the head of a request is late, if the client does not
 /// receive what is sent, or if the connection is cut.
 pub(super) struct BoundedStream<S, H> {
-    stream: S,
+    stream: Arc<SharedStream<S, H>>,
     received: usize,
     /// Whether the received bytes are a prefix of the HTTP/2 preface, or begin with the preface.
     is_preface: bool,
@@ -53,7 +54,42 @@ pub(super) struct BoundedStream<S, H> {
     /// The time at which reading continues, if the budget is exceeded.
     slowed: Option<Pin<Box<Sleep>>>,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    _held: H,
+}
+
+/// The stream of a connection, with what is held as long as it is open. Code that has taken over the connection may
+/// neither read nor write, so the stream can be closed from outside.
+pub(super) struct SharedStream<S, H>(Mutex<Option<(S, H)>>);
+
+impl<S, H> SharedStream<S, H> {
+    /// A stream; `held` is dropped with it.
+    pub(super) fn new(stream: S, held: H) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some((stream, held)))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(S, H)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs an operation on the stream; an error if it was closed.
+    fn poll<T>(
+        &self,
+        operation: impl FnOnce(Pin<&mut S>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>>
+    where
+        S: Unpin,
+    {
+        match self.lock().as_mut() {
+            Some((stream, _)) => operation(Pin::new(stream)),
+            None => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+        }
+    }
+}
+
+impl<S: Send, H: Send> Close for SharedStream<S, H> {
+    fn close(&self) {
+        let closed = self.lock().take();
+        drop(closed);
+    }
 }
 
 /// The state of a connection of HTTP/1.1, or of one that has not begun to speak HTTP/2.
@@ -70,15 +106,14 @@ enum Phase {
 }
 
 impl<S, H> BoundedStream<S, H> {
-    /// A stream that fails when `cut` is cancelled; `held` is dropped with the stream. Nothing is read while too many
-    /// streams run. With a budget, frames that carry no request are read slowly.
+    /// A stream that fails when `cut` is cancelled. Nothing is read while too many streams run. With a budget, frames
+    /// that carry no request are read slowly.
     pub(super) fn new(
-        stream: S,
+        stream: Arc<SharedStream<S, H>>,
         streams: Arc<Running>,
         budget: Option<FrameBudget>,
         occupant: Arc<Occupant>,
         cut: CancellationToken,
-        held: H,
     ) -> Self {
         Self {
             stream,
@@ -95,7 +130,6 @@ impl<S, H> BoundedStream<S, H> {
             budget,
             slowed: None,
             cut: Box::pin(cut.cancelled_owned()),
-            _held: held,
         }
     }
 
@@ -141,9 +175,11 @@ impl<S, H> BoundedStream<S, H> {
         Poll::Ready(())
     }
 
-    /// Counts the bytes that were sent.
+    /// Notes and counts the bytes that were sent.
     fn sent(&mut self, polled: &Poll<io::Result<usize>>) {
-        if let (Poll::Ready(Ok(length)), Some(budget)) = (polled, &mut self.budget) {
+        let Poll::Ready(Ok(length)) = polled else { return };
+        self.occupant.activity().note();
+        if let Some(budget) = &mut self.budget {
             budget.sent(*length);
         }
     }
@@ -183,7 +219,7 @@ impl<S, H> BoundedStream<S, H> {
     }
 }
 
-impl<S: AsyncRead + Unpin, H: Unpin> AsyncRead for BoundedStream<S, H> {
+impl<S: AsyncRead + Unpin, H> AsyncRead for BoundedStream<S, H> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -198,8 +234,11 @@ impl<S: AsyncRead + Unpin, H: Unpin> AsyncRead for BoundedStream<S, H> {
             return self.unless_cut(Poll::Pending, context);
         }
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let polled = self.stream.poll(|stream| stream.poll_read(context, buffer));
         let new = &buffer.filled()[before..];
+        if !new.is_empty() {
+            self.occupant.activity().note();
+        }
         self.note_read(new);
         self.received = self.received.saturating_add(new.len());
         self.in_turn = if polled.is_pending() { 0 } else { self.in_turn + new.len() };
@@ -215,13 +254,13 @@ impl<S: AsyncRead + Unpin, H: Unpin> AsyncRead for BoundedStream<S, H> {
     }
 }
 
-impl<S: AsyncWrite + Unpin, H: Unpin> AsyncWrite for BoundedStream<S, H> {
+impl<S: AsyncWrite + Unpin, H> AsyncWrite for BoundedStream<S, H> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        let polled = self.stream.poll(|stream| stream.poll_write(context, bytes));
         self.sent(&polled);
         self.unless_stuck(polled, context)
     }
@@ -231,22 +270,22 @@ impl<S: AsyncWrite + Unpin, H: Unpin> AsyncWrite for BoundedStream<S, H> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        let polled = self.stream.poll(|stream| stream.poll_write_vectored(context, slices));
         self.sent(&polled);
         self.unless_stuck(polled, context)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.lock().as_ref().is_some_and(|(stream, _)| stream.is_write_vectored())
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.stream).poll_flush(context);
+        let polled = self.stream.poll(|stream| stream.poll_flush(context));
         self.unless_stuck(polled, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.stream).poll_shutdown(context);
+        let polled = self.stream.poll(|stream| stream.poll_shutdown(context));
         self.unless_stuck(polled, context)
     }
 }
@@ -271,7 +310,8 @@ mod tests {
     ) -> BoundedStream<S, ()> {
         let streams = Streams::new(CancellationToken::new(), 1, Arc::clone(occupant)).running();
         let (budget, occupant) = (Some(FrameBudget::new()), Arc::clone(occupant));
-        BoundedStream::new(stream, streams, budget, occupant, cut.clone(), ())
+        let stream = SharedStream::new(stream, ());
+        BoundedStream::new(stream, streams, budget, occupant, cut.clone())
     }
 
     #[tokio::test(start_paused = true)]

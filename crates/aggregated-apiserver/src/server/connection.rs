@@ -24,7 +24,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::bounded_stream::BoundedStream;
+use super::bounded_stream::{BoundedStream, SharedStream};
 use super::connection_slots::{ConnectionSlot, ConnectionSlots, Whose, network};
 use super::frame_budget::FrameBudget;
 use super::heads::Heads;
@@ -37,7 +37,9 @@ use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::log_throttle::LogThrottle;
 use crate::quota::MemoryScale;
-use crate::request::{ConnectionPriority, Peer, StreamReset, refuse, without_body};
+use crate::request::{
+    Close, ConnectionHandle, ConnectionPriority, Peer, StreamReset, refuse, without_body,
+};
 
 /// The limit of connections, without those of the front proxy. Each may use 100 kB. One address may have three quarters
 /// of them, because a program with a thousand watches over HTTP/1.1 needs as many connections.
@@ -271,6 +273,12 @@ impl Connections {
         let heads = (!is_front_proxy).then(|| self.heads.of_connection(occupant.standing().from()));
         let (router, peer) = (self.router.clone(), Arc::new(peer));
         let of_requests = Arc::clone(&slot);
+        let shared = SharedStream::new(stream, Arc::clone(&slot));
+        let connection = ConnectionHandle {
+            ended: slot.cut().clone(),
+            activity: occupant.activity().clone(),
+            stream: Arc::downgrade(&(shared.clone() as Arc<dyn Close>)),
+        };
         // This function is called as soon as the head of a request has arrived, before the request is processed.
         let service = service_fn(move |request: Request<Incoming>| {
             let occupant = of_requests.occupant();
@@ -281,19 +289,12 @@ impl Connections {
                 Some(heads) => heads.admit(request).ok(),
                 None => Some(request),
             };
-            let slot = Arc::clone(&of_requests);
+            let slot = (Arc::clone(&of_requests), connection.clone());
             answer(router.clone(), Arc::clone(&peer), slot, in_flight, admitted)
         });
         // The front proxy's frames belong to requests of many clients, so they have no budget.
         let budget = (!is_front_proxy).then(FrameBudget::new);
-        let stream = BoundedStream::new(
-            stream,
-            running,
-            budget,
-            Arc::clone(&occupant),
-            cut,
-            Arc::clone(&slot),
-        );
+        let stream = BoundedStream::new(shared, running, budget, Arc::clone(&occupant), cut);
         let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut serving = pin!(serving);
         let renewed = async {
@@ -331,16 +332,16 @@ const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 async fn answer(
     router: Router,
     peer: Arc<PeerIdentity>,
-    slot: Arc<Slot>,
+    (slot, connection): (Arc<Slot>, ConnectionHandle),
     in_flight: Option<InFlight>,
     admitted: Option<Request<Incoming>>,
 ) -> Result<Response<Body>, Infallible> {
     let response = match admitted {
         Some(request) if !PROBES.contains(&request.uri().path()) => match slot.admit().await {
-            Ok(()) => route(router, &peer, &slot, request).await,
+            Ok(()) => route(router, &peer, (&slot, connection), request).await,
             Err(NoPlace) => Ok(refuse(&ApiError::too_many_requests())),
         },
-        Some(request) => route(router, &peer, &slot, request).await,
+        Some(request) => route(router, &peer, (&slot, connection), request).await,
         // There is no memory even for a body that the client may never read.
         None => Ok(without_body(refuse(&ApiError::too_many_requests()))),
     };
@@ -357,11 +358,10 @@ async fn answer(
 async fn route(
     router: Router,
     peer: &PeerIdentity,
-    slot: &Slot,
+    (slot, connection): (&Slot, ConnectionHandle),
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    let of_connection = || StreamReset::of_connection(slot.cut().clone());
-    let reset = streams::current().unwrap_or_else(of_connection);
+    let reset = streams::current().unwrap_or_else(|| StreamReset::of_connection(connection));
     let standing = slot.occupant().standing().clone();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(Peer::Connection { presented: peer.presented(), standing });

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connection_slots::network;
-use crate::request::ConnectionPriority;
+use crate::request::{Activity, ConnectionPriority};
 
 /// Time for the handshake and the head of the first request, and for the head of each later request over HTTP/1.1 from
 /// its first byte. A connection that takes longer is closed if another connection needs its place.
@@ -32,6 +32,7 @@ const UPGRADED: usize = EVICTED >> 1;
 pub(super) struct Occupant {
     network: IpAddr,
     standing: ConnectionPriority,
+    activity: Activity,
     /// When the wait for a head began.
     awaited: Mutex<Instant>,
     /// Whether a head is awaited: the head of the first request, or of a later request whose first byte has arrived.
@@ -65,6 +66,7 @@ impl Occupant {
         Arc::new(Self {
             network: network(address),
             standing,
+            activity: Activity::default(),
             awaited: Mutex::new(Instant::now()),
             awaits_head: AtomicBool::new(true),
             overdue,
@@ -82,6 +84,11 @@ impl Occupant {
 
     pub(super) fn standing(&self) -> &ConnectionPriority {
         &self.standing
+    }
+
+    /// The last transfer of bytes.
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     /// Starts the time for the handshake and the first request: the connection has a place now.

@@ -51,7 +51,10 @@ fn parse_one(registered: &Registered) -> Result<Kind, StartError> {
         .with_rules(registered.rules.clone())
         .with_conversion(registered.conversion.clone())
         .with_strategy(registered.strategy.clone())
-        .with_subresources(registered.subresources.clone())
+        .with_subresources(
+            registered.built_in_subresources.clone(),
+            registered.subresources.clone(),
+        )
         .with_view(registered.view.clone())
         .with_visibility(registered.visibility.clone()))
 }

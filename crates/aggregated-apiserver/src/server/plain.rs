@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::Args;
-use super::bounded_stream::BoundedStream;
+use super::bounded_stream::{BoundedStream, SharedStream};
 use super::connection_slots::{ConnectionSlots, Whose};
 use super::health::Health;
 use super::listener::{Listening, Serving};
@@ -125,7 +125,8 @@ async fn serve_connection(
     // HTTP/1.1 has no streams.
     let streams = Streams::new(CancellationToken::new(), 0, Arc::clone(&occupant)).running();
     let cut = CancellationToken::new();
-    let stream = BoundedStream::new(stream, streams, None, Arc::clone(&occupant), cut, place);
+    let stream = SharedStream::new(stream, place);
+    let stream = BoundedStream::new(stream, streams, None, Arc::clone(&occupant), cut);
     let of_requests = Arc::clone(&occupant);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         of_requests.standing().mark_used();

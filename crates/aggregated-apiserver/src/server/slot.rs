@@ -133,6 +133,13 @@ impl Slot {
     }
 }
 
+impl Drop for Slot {
+    /// The connection has ended. Requests that outlive their handler, such as WebSockets, wait for this.
+    fn drop(&mut self) {
+        self.cut.cancel();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::connection_slots::Whose;

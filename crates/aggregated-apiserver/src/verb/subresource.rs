@@ -1,19 +1,23 @@
 //! Subresources: paths below each object of a kind.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+
+use http::Method;
 
 use super::Verb;
 use crate::kind::{Kind, SubresourceHandler, Version, scale};
 use crate::served_kind::{Backing, ServedKind};
+use crate::subresource::Subresource;
 use crate::write::Part;
 
 /// A subresource of a kind. Routing, discovery, OpenAPI, decoding and encoding all use this description.
 #[derive(Clone, Debug)]
-pub struct Subresource {
+pub struct ServedSubresource {
     /// The name in the path.
     pub name: &'static str,
     /// The verbs of the subresource.
-    pub verbs: &'static [Verb],
+    pub verbs: Cow<'static, [Verb]>,
     /// The kind of the request and response bodies, if it differs from the kind of the object.
     pub kind: Option<Arc<Kind>>,
     /// The implementation of the subresource.
@@ -25,13 +29,24 @@ pub struct Subresource {
 pub enum Action {
     /// A part of the object, or another form of it, that is read and written separately.
     Part(Part),
-    /// A handler for POST requests.
+    /// A handler for POST requests of a built-in kind.
     Handler(Arc<SubresourceHandler>),
+    /// Code of the user.
+    Custom(Arc<Subresource>),
 }
 
-impl Subresource {
+impl ServedSubresource {
     fn part(part: Part, verbs: &'static [Verb], kind: Option<Arc<Kind>>) -> Self {
+        let verbs = Cow::Borrowed(verbs);
         Self { name: part.subresource(), verbs, kind, action: Action::Part(part) }
+    }
+
+    /// The code of the user that handles requests, if there is any.
+    pub fn custom(&self) -> Option<&Arc<Subresource>> {
+        match &self.action {
+            Action::Custom(custom) => Some(custom),
+            Action::Part(_) | Action::Handler(_) => None,
+        }
     }
 
     /// The part of the object that the subresource writes.
@@ -39,14 +54,15 @@ impl Subresource {
         match &self.action {
             Action::Part(part) => *part,
             Action::Handler(handler) => Part::Handler(handler.name()),
+            Action::Custom(custom) => Part::Handler(custom.name()),
         }
     }
 }
 
 /// The subresources of a kind in one version, in the order of discovery.
-pub fn subresources(served: &ServedKind, version: &Version) -> Vec<Subresource> {
+pub fn subresources(served: &ServedKind, version: &Version) -> Vec<ServedSubresource> {
     const CHANGE: &[Verb] = &[Verb::Get, Verb::Patch, Verb::Update];
-    let mut all = Vec::new();
+    let mut all: Vec<_> = served.kind.subresources.iter().map(custom).collect();
     let changes = match &served.backing {
         Backing::Stored(_) => CHANGE,
         Backing::Virtual(backing) if backing.backend.writes().update => CHANGE,
@@ -55,19 +71,34 @@ pub fn subresources(served: &ServedKind, version: &Version) -> Vec<Subresource> 
     };
     let kind = &served.kind;
     if version.subresources.status {
-        all.push(Subresource::part(Part::Status, changes, None));
+        all.push(ServedSubresource::part(Part::Status, changes, None));
     }
     if version.subresources.scale.is_some() {
-        all.push(Subresource::part(Part::Scale, changes, scale()));
+        all.push(ServedSubresource::part(Part::Scale, changes, scale()));
     }
     if kind.strategy.has_finalize {
-        all.push(Subresource::part(Part::Finalizers, &[Verb::Update], None));
+        all.push(ServedSubresource::part(Part::Finalizers, &[Verb::Update], None));
     }
-    all.extend(kind.subresource_handlers.iter().map(|handler| Subresource {
+    all.extend(kind.subresource_handlers.iter().map(|handler| ServedSubresource {
         name: handler.name(),
-        verbs: &[Verb::Create],
+        verbs: Cow::Borrowed(&[Verb::Create]),
         kind: Some(Arc::clone(handler.kind())),
         action: Action::Handler(Arc::clone(handler)),
     }));
     all
+}
+
+/// A subresource of the user.
+fn custom(subresource: &Arc<Subresource>) -> ServedSubresource {
+    let verb = |method: &Method| match *method {
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        Method::DELETE => Verb::Delete,
+        _ => Verb::Get,
+    };
+    let mut verbs: Vec<_> = subresource.methods().map(verb).collect();
+    verbs.sort_unstable_by_key(|verb| verb.name());
+    let action = Action::Custom(Arc::clone(subresource));
+    ServedSubresource { name: subresource.name(), verbs: verbs.into(), kind: None, action }
 }

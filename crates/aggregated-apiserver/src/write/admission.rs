@@ -207,6 +207,26 @@ pub async fn validate_deletion(
     outcome
 }
 
+/// Lets plugins validate a request for a subresource that code of the user handles. Returns the warnings of the plugins;
+/// an error has them too.
+///
+/// # Errors
+/// The refusal of a plugin.
+pub async fn validate_connection(
+    attributes: &Attributes<'_>,
+    key: &Key,
+    parent: &Tree,
+) -> Result<Vec<String>, ApiError> {
+    let request = attributes.admission_request(AdmissionOperation::Connect, key.name());
+    let request = request.about(OldObject::Borrowed(parent));
+    let outcome = ask(attributes, None, &request, None).await;
+    let warnings = request.take_warnings();
+    match outcome {
+        Ok(()) => Ok(warnings),
+        Err(error) => Err(error.with_warnings(warnings)),
+    }
+}
+
 async fn ask(
     attributes: &Attributes<'_>,
     rules: Option<&KindRules>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::admission::{AdmissionError, AdmissionOperation, AdmissionRequest};
+use aggregated_apiserver::admission::{AdmissionError, AdmissionRequest};
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -58,12 +58,7 @@ fn is_met(rule: &RuleWithOperations, request: &AdmissionRequest<'_>, version: &s
     let is_in = |list: &Option<Vec<String>>, wanted: &str| {
         list.iter().flatten().any(|one| one == "*" || one == wanted)
     };
-    let operation = match request.operation {
-        AdmissionOperation::Create => "CREATE",
-        AdmissionOperation::Update => "UPDATE",
-        AdmissionOperation::Delete => "DELETE",
-        _ => return false,
-    };
+    let operation = request.operation.name();
     let has_resource = rule.resources.iter().flatten().any(|one| {
         let (resource, subresource) = one.split_once('/').unwrap_or((one, ""));
         (resource == "*" || resource == request.resource)

@@ -1,6 +1,6 @@
 //! The AdmissionReviews that are sent to webhooks.
 
-use aggregated_apiserver::admission::{AdmissionOperation, AdmissionRequest};
+use aggregated_apiserver::admission::AdmissionRequest;
 use serde_json::{Map, Value, json};
 
 use super::{Tree, matching};
@@ -27,18 +27,13 @@ impl Question<'_> {
             json!({"group": group, "version": version, "kind": kind})
         };
         let resource = |version: &str| json!({"group": request.group, "version": version, "resource": request.resource});
-        let operation = match request.operation {
-            AdmissionOperation::Create => "CREATE",
-            AdmissionOperation::Update => "UPDATE",
-            _ => "DELETE",
-        };
         let mut asked = json!({
             "uid": uid,
             "kind": kind(self.version),
             "resource": resource(self.version),
             "requestKind": kind(request.version),
             "requestResource": resource(request.version),
-            "operation": operation,
+            "operation": request.operation.name(),
             "userInfo": self.user(),
             "dryRun": request.dry_run,
             "options": request.operation_options(),

@@ -3,7 +3,7 @@
 use std::any::TypeId;
 
 use aggregated_apiserver::strategy::age;
-use aggregated_apiserver::subresource::{SubresourceError, SubresourceOutcome, SubresourceRequest};
+use aggregated_apiserver::strategy::{SubresourceError, SubresourceOutcome, SubresourceRequest};
 use aggregated_apiserver::{Kind, PrinterColumns, Strategy, Validation};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -160,7 +160,8 @@ impl PostedSubresource {
     fn add_to(self, kind: Kind) -> Result<Kind, String> {
         let definition = self.definition.map_err(|error| error.to_string())?;
         let Self { name, equivalent_versions, handle, .. } = self;
-        let kind = kind.subresource(name, &definition, &TYPES, equivalent_versions, handle);
+        let kind =
+            kind.built_in_subresource(name, &definition, &TYPES, equivalent_versions, handle);
         kind.map_err(|error| error.to_string())
     }
 }

@@ -277,7 +277,7 @@ mod tests {
 
     fn resource(namespace: &str, name: &str) -> Attributes {
         Attributes::Resource {
-            verb: "get",
+            verb: "get".into(),
             group: "example.com".to_owned(),
             version: "v1".to_owned(),
             resource: "foos".to_owned(),

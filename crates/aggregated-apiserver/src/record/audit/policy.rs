@@ -226,7 +226,7 @@ impl Rule {
             return false;
         }
         let verb = match attributes {
-            Attributes::Resource { verb, .. } => *verb,
+            Attributes::Resource { verb, .. } => verb.as_ref(),
             Attributes::Path { verb, .. } => verb,
         };
         if !self.verbs.is_empty() && !is_among(&self.verbs, verb) {
@@ -299,7 +299,7 @@ mod tests {
         let mut parts = path.split('/').map(str::to_owned);
         let mut next = || parts.next().unwrap_or_default();
         Attributes::Resource {
-            verb,
+            verb: verb.into(),
             group: next(),
             version: "v1".to_owned(),
             namespace: next(),

@@ -134,11 +134,12 @@ impl Series {
 pub(super) struct Requests(Arc<RwLock<HashMap<u64, Vec<Arc<Series>>>>>);
 
 impl Requests {
-    /// Counts a watch that starts. Returns `None` for other requests and for rejected watches.
+    /// Counts a long request that starts, such as a watch. Returns `None` for other requests and for rejected ones.
     pub(super) fn long_running(&self, record: &Record) -> Option<Running> {
         let series = self.series(record);
         // The status code 101 belongs to a watch over a WebSocket.
-        if series.verb != WATCH || ![101, 200].contains(&record.code) {
+        let is_long = series.verb == WATCH || record.is_long_running;
+        if !is_long || ![101, 200].contains(&record.code) {
             return None;
         }
         series.long_running.inc();
@@ -185,7 +186,7 @@ impl Requests {
                 namespace,
                 name,
             }) => {
-                let verb = match *verb {
+                let verb = match verb.as_ref() {
                     "create" => "POST",
                     "delete" => "DELETE",
                     "deletecollection" => "DELETECOLLECTION",

@@ -368,7 +368,7 @@ mod tests {
         // Names of served kinds are short.
         let name = "n".repeat(253);
         record.attributes = Some(Arc::new(Attributes::Resource {
-            verb: "deletecollection",
+            verb: "deletecollection".into(),
             group: name.clone(),
             version: name.clone(),
             resource: name.clone(),

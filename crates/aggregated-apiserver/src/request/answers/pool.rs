@@ -70,7 +70,7 @@ pub(super) struct Stream {
     pub(super) streaming_since: OnceLock<u64>,
     /// Notified when the response holds no memory any more.
     pub(super) sent: AtomicWaker,
-    reset: StreamReset,
+    pub(super) reset: StreamReset,
 }
 
 /// The resource that is exhausted.

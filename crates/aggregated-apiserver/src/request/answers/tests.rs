@@ -1,12 +1,23 @@
 use std::future::pending;
-use std::sync::mpsc;
+use std::sync::{Weak, mpsc};
 use std::thread;
 
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+use super::super::stream_reset::{Activity, Close, ConnectionHandle};
 use super::pool::{SLOW, STALLED, STREAMING, USER_SHARE};
 use super::*;
+
+/// A connection that carries one request at a time. The token is cancelled if it is reset.
+fn of_connection(ended: CancellationToken) -> StreamReset {
+    struct NoStream;
+    impl Close for NoStream {
+        fn close(&self) {}
+    }
+    let stream = Weak::<NoStream>::new();
+    StreamReset::of_connection(ConnectionHandle { ended, activity: Activity::default(), stream })
+}
 
 fn user(number: usize) -> User {
     User { name: format!("user-{number}"), ..User::default() }
@@ -15,7 +26,7 @@ fn user(number: usize) -> User {
 /// Begins a response for a user. The token is cancelled if the stream is reset.
 fn begin(answers: &Answers, user: &User) -> (Answer, CancellationToken) {
     let reset = CancellationToken::new();
-    let answer = answers.begin(StreamReset::of_connection(reset.clone()));
+    let answer = answers.begin(of_connection(reset.clone()));
     answer.charged_to(user);
     (answer, reset)
 }
@@ -91,7 +102,7 @@ async fn error_responses_are_closed_before_a_small_response_of_a_user() {
     let refusals: Vec<_> = (0..1_000)
         .map(|_| {
             let reset = CancellationToken::new();
-            let answer = answers.begin(StreamReset::of_connection(reset.clone()));
+            let answer = answers.begin(of_connection(reset.clone()));
             (answer.charge_length((LIMIT - PIECE) / 1_000, Purpose::Sending), reset)
         })
         .collect();

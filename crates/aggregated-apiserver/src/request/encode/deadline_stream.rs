@@ -1,14 +1,13 @@
-//! Streams with a deadline that applies even if they are not polled.
+//! Streams with an end that applies even if they are not polled.
 //!
 //! A connection does not poll a body while its client does not read. The memory of such a body must not be held
-//! forever, so the stream is dropped at the deadline.
+//! forever, so the stream is dropped at its end.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use futures::Stream;
-use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 type Held<S> = Arc<Mutex<Option<Pin<Box<S>>>>>;
@@ -18,19 +17,27 @@ struct Until<S> {
     _taker: AbortOnDropHandle<()>,
 }
 
-/// Returns the stream, which is dropped at the deadline even if it is not polled.
-pub(super) fn until<S: Stream + Send + 'static>(
-    deadline: Instant,
+/// Returns the stream, which is dropped when `end` completes, even if the stream is not polled.
+pub(in crate::request) fn until<S: Stream + Send + 'static>(
+    end: impl Future<Output = ()> + Send + 'static,
     stream: S,
 ) -> impl Stream<Item = S::Item> + Send {
     let held = Arc::new(Mutex::new(Some(Box::pin(stream))));
     let to_take: Held<S> = Arc::clone(&held);
     let taker = tokio::spawn(async move {
-        sleep_until(deadline).await;
+        end.await;
         let taken = to_take.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(taken);
     });
     Until { held, _taker: AbortOnDropHandle::new(taker) }
+}
+
+impl<S> Drop for Until<S> {
+    /// The runtime drops an aborted task later, so the stream is dropped here.
+    fn drop(&mut self) {
+        let taken = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(taken);
+    }
 }
 
 impl<S: Stream> Stream for Until<S> {
@@ -50,6 +57,7 @@ mod tests {
     use std::time::Duration;
 
     use futures::{StreamExt, stream};
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -58,10 +66,10 @@ mod tests {
         let place = Arc::new(());
         let kept = Arc::clone(&place);
         let endless = stream::unfold(kept, async |kept| Some((1, kept)));
-        let mut endless = Box::pin(until(Instant::now() + Duration::from_secs(60), endless));
+        let mut endless = Box::pin(until(sleep(Duration::from_secs(60)), endless));
         assert_eq!(endless.next().await, Some(1));
         assert_eq!(Arc::strong_count(&place), 2);
-        tokio::time::sleep(Duration::from_secs(61)).await;
+        sleep(Duration::from_secs(61)).await;
         assert_eq!(Arc::strong_count(&place), 1);
         assert_eq!(endless.next().await, None);
     }
@@ -71,9 +79,7 @@ mod tests {
         let place = Arc::new(());
         let kept = Arc::clone(&place);
         let endless = stream::unfold(kept, async |kept| Some((1, kept)));
-        drop(until(Instant::now() + Duration::from_secs(60), endless));
-        // An aborted task drops its future only when the runtime schedules it.
-        tokio::task::yield_now().await;
+        drop(until(sleep(Duration::from_secs(60)), endless));
         assert_eq!(Arc::strong_count(&place), 1);
     }
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use aggregated_apiserver::encoding::truncate_to_seconds;
 use aggregated_apiserver::strategy::{FilledField, QuotaUsage, RowCondition, names};
-use aggregated_apiserver::subresource::{SubresourceError, SubresourceRequest};
+use aggregated_apiserver::strategy::{SubresourceError, SubresourceRequest};
 use aggregated_apiserver::{SelectableFields, Strategy, Validation};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus};

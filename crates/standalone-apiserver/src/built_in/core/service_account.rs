@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aggregated_apiserver::subresource::{SubresourceOutcome, SubresourceRequest};
+use aggregated_apiserver::strategy::{SubresourceOutcome, SubresourceRequest};
 use aggregated_apiserver::{Strategy, Validation};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{ObjectReference, ServiceAccount};

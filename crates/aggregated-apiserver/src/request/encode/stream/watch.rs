@@ -137,7 +137,7 @@ pub(in crate::request) async fn watch(
     };
     // Boxed, because every event moves the state.
     let live = stream::unfold(Box::new(state), next_event);
-    Ok(Body::from_stream(until(deadline + OVERTIME, chunk.chain(rest).chain(live))))
+    Ok(Body::from_stream(until(sleep_until(deadline + OVERTIME), chunk.chain(rest).chain(live))))
 }
 
 /// The initial events of a watch.

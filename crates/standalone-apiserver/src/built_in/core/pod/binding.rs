@@ -1,7 +1,7 @@
 //! `pods/binding`: a scheduler binds a Pod to a node.
 
 use aggregated_apiserver::FieldError;
-use aggregated_apiserver::subresource::{SubresourceError, SubresourceOutcome, SubresourceRequest};
+use aggregated_apiserver::strategy::{SubresourceError, SubresourceOutcome, SubresourceRequest};
 use k8s_openapi::api::core::v1::Binding;
 use serde_json::{Map, Value, json};
 

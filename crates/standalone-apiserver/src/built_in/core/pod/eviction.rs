@@ -1,6 +1,6 @@
 //! `pods/eviction`: deletes a Pod. PodDisruptionBudgets are not checked yet.
 
-use aggregated_apiserver::subresource::{SubresourceError, SubresourceOutcome, SubresourceRequest};
+use aggregated_apiserver::strategy::{SubresourceError, SubresourceOutcome, SubresourceRequest};
 use k8s_openapi::api::policy::v1::Eviction;
 use serde_json::{Map, Value, json};
 

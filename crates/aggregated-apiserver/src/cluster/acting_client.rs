@@ -1,0 +1,94 @@
+//! A client that acts as the user of a request, by impersonation.
+
+use http::{HeaderName, HeaderValue, Request};
+use kube::Client;
+use kube::client::Body;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::Cluster;
+use crate::user::User;
+
+const USER: HeaderName = HeaderName::from_static("impersonate-user");
+const UID: HeaderName = HeaderName::from_static("impersonate-uid");
+const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+const EXTRA: &str = "impersonate-extra-";
+/// The characters of keys that are escaped, because they are no characters of header names.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+
+impl Cluster {
+    /// A client whose requests act as this user.
+    pub fn client_as(&self, user: &User) -> Client {
+        let client = self.unbounded.clone();
+        let namespace = client.default_namespace().to_owned();
+        let headers = headers(user);
+        let service = tower::service_fn(move |mut request: Request<Body>| {
+            let (client, headers) = (client.clone(), headers.clone());
+            async move {
+                match headers {
+                    Some(headers) => request.headers_mut().extend(headers),
+                    None => return Err(kube::Error::Service(NO_HEADER.into())),
+                }
+                client.send(request).await
+            }
+        });
+        Client::new(service, namespace)
+    }
+}
+
+const NO_HEADER: &str = "the user has no name, or characters that no header can contain";
+
+/// The headers that impersonate a user; `None` if a value is no header value. Without a name, the request would not be
+/// an impersonation.
+fn headers(user: &User) -> Option<Vec<(HeaderName, HeaderValue)>> {
+    if user.name.is_empty() {
+        return None;
+    }
+    let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).ok();
+    let mut headers = vec![(USER, value(&user.name)?)];
+    if let Some(uid) = &user.uid {
+        headers.push((UID, value(uid)?));
+    }
+    for group in &user.groups {
+        headers.push((GROUP, value(group)?));
+    }
+    for (key, values) in &user.extra {
+        let name = format!("{EXTRA}{}", utf8_percent_encode(key, ESCAPED));
+        let name = HeaderName::try_from(name).ok()?;
+        for one in values {
+            headers.push((name.clone(), value(one)?));
+        }
+    }
+    Some(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_becomes_impersonation_headers() {
+        let extra = [("example.com/Scopes".to_owned(), vec!["a".to_owned(), "b".to_owned()])];
+        let user = User {
+            name: "jane".to_owned(),
+            uid: Some("7".to_owned()),
+            groups: vec!["dev".to_owned(), "ops".to_owned()],
+            extra: extra.into(),
+        };
+        let headers = headers(&user).unwrap();
+        let text = |(name, value): &(HeaderName, HeaderValue)| {
+            format!("{name}: {}", value.to_str().unwrap())
+        };
+        let expected = [
+            "impersonate-user: jane",
+            "impersonate-uid: 7",
+            "impersonate-group: dev",
+            "impersonate-group: ops",
+            "impersonate-extra-example.com%2fscopes: a",
+            "impersonate-extra-example.com%2fscopes: b",
+        ];
+        assert_eq!(headers.iter().map(text).collect::<Vec<_>>(), expected);
+        let forged = User { name: "a\r\nimpersonate-user: b".to_owned(), ..User::default() };
+        assert!(super::headers(&forged).is_none());
+        assert!(super::headers(&User::default()).is_none());
+    }
+}

@@ -1,0 +1,69 @@
+//! What a handler receives, and the connections that it takes over.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::Response;
+use http_body_util::{BodyExt, Limited};
+use tokio::time::timeout;
+
+use super::Held;
+use super::end::Ending;
+use crate::error::ApiError;
+use crate::record::Upgraded;
+use crate::request::route::Target;
+use crate::request::{Activity, ConnectionHandle};
+use crate::subresource::SubPath;
+
+/// The time for the farewell of a handler, such as the close frame of a WebSocket.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// The body for the handler: it fails after this number of bytes, and notes the transfers.
+pub(super) fn body(body: Body, limit: usize, activity: Activity) -> Body {
+    let noted = body.map_frame(move |frame| {
+        activity.note();
+        frame
+    });
+    match limit {
+        usize::MAX => Body::new(noted),
+        limit => Body::new(Limited::new(noted, limit)),
+    }
+}
+
+/// The path behind the subresource.
+///
+/// # Errors
+/// 400 if the path before it has an encoded slash: the path that was authorized would be another one.
+pub(super) fn sub_path(target: &Target, path: &str) -> Result<SubPath, ApiError> {
+    let root = if target.served.kind.group.is_empty() { 2 } else { 3 };
+    let namespace = if target.namespace.is_some() { 2 } else { 0 };
+    // The root, the namespace, the plural, the name and the subresource.
+    let before = root + namespace + 3;
+    let mut parts = path.trim_start_matches('/').splitn(before + 1, '/');
+    for part in parts.by_ref().take(before) {
+        if part.to_ascii_lowercase().contains("%2f") {
+            return Err(ApiError::bad_request("the path has an encoded slash in a name"));
+        }
+    }
+    Ok(SubPath(parts.next().unwrap_or_default().to_owned()))
+}
+
+/// Follows a connection that a handler has taken over, until it ends. The connection is closed when the request must
+/// end.
+pub(super) fn connection(
+    response: &mut Response<Body>,
+    connection: ConnectionHandle,
+    (held, mut ending): (Held, Ending),
+) {
+    // The record of the request is closed when the connection ends.
+    let upgraded = Upgraded::default();
+    response.extensions_mut().insert(upgraded.clone());
+    tokio::spawn(async move {
+        let _held = held;
+        let must_end = connection.ended.run_until_cancelled(ending.next()).await.is_some();
+        if must_end && timeout(FAREWELL, connection.ended.cancelled()).await.is_err() {
+            connection.end().await;
+        }
+        drop(upgraded);
+    });
+}

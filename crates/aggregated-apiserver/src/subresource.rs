@@ -1,0 +1,314 @@
+//! Subresources: paths below each object of a kind, such as `machines/NAME/log`, whose requests code of the user handles.
+//!
+//! A handler is a handler of [axum](https://docs.rs/axum): an async function with extractors. All extractors and responses
+//! of axum work: bodies of any type, streams, uploads and WebSockets. The library has authenticated and authorized the
+//! request, and has found the object. These extractors belong to the library:
+//!
+//! - [`Parent`]: the object, as a Rust type or as JSON.
+//! - [`ParentKey`]: the namespace and the name of the object.
+//! - [`Parameters`]: the query, as a Rust type.
+//! - [`Caller`]: the user of the request, its permissions, and a client of the cluster that acts as the user.
+//! - [`SubPath`]: the path behind the subresource, for a proxy.
+//! - [`Ended`]: the time at which a long request must end.
+//!
+//! ```
+//! use aggregated_apiserver::subresource::{Error, Parameters, Parent, Subresource};
+//! use aggregated_apiserver::{Kind, Kinds, Stored};
+//! use axum::body::Body;
+//! use futures::{StreamExt, stream};
+//! use kube::CustomResource;
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+//! #[kube(group = "example.com", version = "v1", kind = "Machine", namespaced)]
+//! pub struct MachineSpec {
+//!     pub image: String,
+//! }
+//!
+//! impl Stored for Machine {}
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! #[serde(rename_all = "camelCase")]
+//! struct LogOptions {
+//!     /// The number of lines.
+//!     tail_lines: Option<usize>,
+//! }
+//!
+//! /// `GET …/machines/NAME/log?tailLines=3`: a response of any length, sent while it is made.
+//! async fn log(
+//!     Parent(machine): Parent<Machine>,
+//!     Parameters(options): Parameters<LogOptions>,
+//! ) -> Result<Body, Error> {
+//!     let lines = stream::repeat(format!("boot of {}\n", machine.spec.image));
+//!     let lines = lines.take(options.tail_lines.unwrap_or(10));
+//!     Ok(Body::from_stream(lines.map(Ok::<_, std::io::Error>)))
+//! }
+//!
+//! let log = Subresource::new("log").get(log).parameters::<LogOptions>().produces("text/plain");
+//! let kinds = Kinds::new().kind(Kind::stored::<Machine>().subresource(log));
+//! ```
+//!
+//! # Rules
+//!
+//! - A request needs the permission for its verb on `machines/log`: GET is `get`, POST `create`, PUT `update`, PATCH
+//!   `patch` and DELETE `delete`. A request that upgrades its connection, such as a WebSocket, also needs `create`,
+//!   because a role with `get` on all resources must not be able to execute commands.
+//! - A handler does not receive the credentials of the request.
+//! - Admission plugins are called for all requests but GET, and for all requests of
+//!   [connections](Subresource::connect) and [proxies](Subresource::proxy). The operation is `CONNECT`.
+//! - A handler is dropped when its client disconnects or its time is over. Spawn a task for work that must be completed.
+//! - A response with an error status and a text becomes a `Status` with this text, unless the subresource is a proxy.
+//! - A handler that panics fails one request with 500, and the server continues.
+//!
+//! # Long requests
+//!
+//! A request of a [long-running](Subresource::long_running) subresource has no deadline of the server. It ends when its
+//! client disconnects, when the object is deleted, when the user loses the permission, when the server drains, when no
+//! byte is sent in either direction for the [idle timeout](Subresource::idle_timeout), and after its longest duration.
+//! It counts against the limit of watches (`--max-watches-inflight`).
+
+mod caller;
+mod description;
+mod ended;
+mod error;
+mod handlers;
+mod parameters;
+mod parent;
+
+pub use caller::Caller;
+pub(crate) use description::Operation;
+pub use ended::Ended;
+pub use error::Error;
+pub(crate) use error::Refusal;
+pub use parameters::Parameters;
+pub(crate) use parent::ParentObject;
+pub use parent::{Parent, ParentKey, SubPath};
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::handler::Handler;
+use axum::response::Response;
+use http::Method;
+use schemars::JsonSchema;
+
+use description::Description;
+use handlers::Handlers;
+
+/// The default of the longest body of a request, in bytes; same as for objects.
+const BODY_LIMIT: usize = 3 << 20;
+/// The default of the longest duration of a connection.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// The default of the longest time without a byte; same as kubelet's for streams.
+const IDLE: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// A subresource, with the handlers of its methods. See the [module](self).
+#[must_use]
+pub struct Subresource {
+    name: &'static str,
+    handlers: Handlers,
+    description: Description,
+    shape: Shape,
+    body_limit: usize,
+    longest: Option<Duration>,
+    idle: Duration,
+    upgrades_need_create: bool,
+}
+
+/// The role of a subresource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// Requests and responses.
+    Plain,
+    /// Connections, which GET or POST opens.
+    Connection,
+    /// Requests of any method on any path below, which are forwarded.
+    Proxy,
+}
+
+impl Subresource {
+    /// A subresource without handlers. The name is the last part of the path: `log`.
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            handlers: Handlers::default(),
+            description: Description::default(),
+            shape: Shape::Plain,
+            body_limit: BODY_LIMIT,
+            longest: None,
+            idle: IDLE,
+            upgrades_need_create: true,
+        }
+    }
+
+    /// Handles GET.
+    pub fn get<H: Handler<T, ()>, T: 'static>(self, handler: H) -> Self {
+        self.on(&[Method::GET], handler)
+    }
+
+    /// Handles POST.
+    pub fn post<H: Handler<T, ()>, T: 'static>(self, handler: H) -> Self {
+        self.on(&[Method::POST], handler)
+    }
+
+    /// Handles PUT.
+    pub fn put<H: Handler<T, ()>, T: 'static>(self, handler: H) -> Self {
+        self.on(&[Method::PUT], handler)
+    }
+
+    /// Handles PATCH.
+    pub fn patch<H: Handler<T, ()>, T: 'static>(self, handler: H) -> Self {
+        self.on(&[Method::PATCH], handler)
+    }
+
+    /// Handles DELETE.
+    pub fn delete<H: Handler<T, ()>, T: 'static>(self, handler: H) -> Self {
+        self.on(&[Method::DELETE], handler)
+    }
+
+    /// Handles GET and POST requests that open a connection, such as a WebSocket. The subresource is
+    /// [long-running](Self::long_running).
+    pub fn connect<H: Handler<T, ()>, T: 'static>(mut self, handler: H) -> Self {
+        self.shape = Shape::Connection;
+        self.longest.get_or_insert(LONGEST);
+        self.on(&[Method::GET, Method::POST], handler)
+    }
+
+    /// Handles requests of all methods on the subresource and on all paths below it; [`SubPath`] is the rest of the
+    /// path. The subresource is [long-running](Self::long_running). Bodies are not limited, because they are forwarded
+    /// while they arrive.
+    pub fn proxy<H: Handler<T, ()>, T: 'static>(mut self, handler: H) -> Self {
+        use Method as M;
+        self.shape = Shape::Proxy;
+        self.longest.get_or_insert(LONGEST);
+        self.body_limit = usize::MAX;
+        self.on(&[M::GET, M::POST, M::PUT, M::PATCH, M::DELETE], handler)
+    }
+
+    fn on<H: Handler<T, ()>, T: 'static>(mut self, methods: &[Method], handler: H) -> Self {
+        self.handlers.add(methods, handler);
+        self
+    }
+
+    /// Allows requests to last longer than other requests, up to this duration: responses that follow a log, uploads.
+    pub fn long_running(mut self, longest: Duration) -> Self {
+        self.longest = Some(longest);
+        self
+    }
+
+    /// Sets the longest time in which a long request may send and receive no byte; 4 hours by default.
+    pub fn idle_timeout(mut self, idle: Duration) -> Self {
+        self.idle = idle;
+        self
+    }
+
+    /// Sets the longest body of a request, in bytes; 3 MiB by default. A longer body is read only by handlers that take
+    /// it as a stream (`axum::body::Body`).
+    pub fn body_limit(mut self, bytes: usize) -> Self {
+        self.body_limit = bytes;
+        self
+    }
+
+    /// Lets requests upgrade their connections without the permission `create`. Use this if a connection only reads.
+    pub fn upgrades_without_create(mut self) -> Self {
+        self.upgrades_need_create = false;
+        self
+    }
+
+    /// Describes the parameters of the query, for OpenAPI.
+    pub fn parameters<T: JsonSchema>(mut self) -> Self {
+        self.description.set_parameters::<T>();
+        self
+    }
+
+    /// Describes the body of requests in JSON, for OpenAPI.
+    pub fn accepts<T: JsonSchema>(mut self) -> Self {
+        self.description.set_body::<T>();
+        self
+    }
+
+    /// Describes the body of responses in JSON, for OpenAPI.
+    pub fn returns<T: JsonSchema>(mut self) -> Self {
+        self.description.set_response::<T>();
+        self
+    }
+
+    /// Sets the media type of responses, for OpenAPI: `text/plain`.
+    pub fn produces(mut self, media_type: &'static str) -> Self {
+        self.description.set_media_type(media_type);
+        self
+    }
+
+    /// The name in the path.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The methods that have handlers.
+    pub(crate) fn methods(&self) -> impl Iterator<Item = &Method> {
+        self.handlers.methods()
+    }
+
+    /// Whether paths below the subresource belong to it.
+    pub(crate) fn has_paths(&self) -> bool {
+        self.shape == Shape::Proxy
+    }
+
+    /// Whether error responses of handlers are forwarded unchanged.
+    pub(crate) fn is_proxy(&self) -> bool {
+        self.shape == Shape::Proxy
+    }
+
+    /// Whether the requests are connections in OpenAPI.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.shape != Shape::Plain
+    }
+
+    /// Whether admission plugins are called for a request.
+    pub(crate) fn is_admitted(&self, method: &Method) -> bool {
+        self.is_connected() || ![Method::GET, Method::HEAD].contains(method)
+    }
+
+    /// Whether all requests upgrade their connections.
+    pub(crate) fn is_connection(&self) -> bool {
+        self.shape == Shape::Connection
+    }
+
+    /// The longest duration of a request; `None` for the limit of the server.
+    pub(crate) fn longest(&self) -> Option<Duration> {
+        self.longest
+    }
+
+    /// The longest time in which a long request may send and receive no byte.
+    pub(crate) fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    /// The longest body, in bytes.
+    pub(crate) fn longest_body(&self) -> usize {
+        self.body_limit
+    }
+
+    /// Whether an upgrade also needs the permission `create`.
+    pub(crate) fn upgrades_need_create(&self) -> bool {
+        self.upgrades_need_create
+    }
+
+    /// The description of the operation of a method, for OpenAPI.
+    pub(crate) fn operation(&self, method: &Method) -> Operation<'_> {
+        self.description.operation(method)
+    }
+
+    /// Calls the handler of the request's method. `None` if there is none.
+    pub(crate) async fn call(&self, request: Request) -> Option<Response> {
+        Some(self.handlers.find(request.method())?(request).await)
+    }
+}
+
+impl fmt::Debug for Subresource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Subresource").field(&self.name).finish()
+    }
+}

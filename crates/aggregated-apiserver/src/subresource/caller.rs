@@ -1,0 +1,74 @@
+//! The user of a request, with its permissions.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use kube::Client;
+
+use super::Error;
+use crate::cluster::{Attributes, Cluster};
+use crate::error::ApiError;
+use crate::user::User;
+
+/// The user of a request.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    user: Arc<User>,
+    cluster: Cluster,
+}
+
+impl Caller {
+    pub(crate) fn new(user: Arc<User>, cluster: Cluster) -> Self {
+        Self { user, cluster }
+    }
+
+    /// The user.
+    pub fn user(&self) -> &User {
+        &self.user
+    }
+
+    /// Whether the user has this permission. The answer of the cluster is cached for ten seconds.
+    ///
+    /// # Errors
+    /// 500 if the cluster does not answer, and 429 if too many requests wait for an answer. The action must be rejected
+    /// then.
+    pub async fn may(&self, permission: &ResourceAttributes) -> Result<bool, Error> {
+        if self.user.is_master() {
+            return Ok(true);
+        }
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let attributes = Attributes::Resource {
+            verb: text(&permission.verb).into(),
+            group: text(&permission.group),
+            version: text(&permission.version),
+            resource: text(&permission.resource),
+            subresource: text(&permission.subresource),
+            namespace: text(&permission.namespace),
+            name: text(&permission.name),
+        };
+        let decision = self.cluster.authorize(&self.user, &attributes).await.map_err(|error| {
+            match error.is_busy() {
+                true => ApiError::too_many_requests().bounded_by("reviews"),
+                false => ApiError::internal(&error).caused_by(error.why()),
+            }
+        });
+        decision.map(|decision| decision.allowed).map_err(Error::of)
+    }
+
+    /// A client of the cluster whose requests act as the user, by impersonation. The ServiceAccount of the server needs
+    /// the permission `impersonate` on the user and its groups. Without a cluster, the client calls the server itself.
+    pub fn client(&self) -> Client {
+        self.cluster.client_as(&self.user)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Error;
+
+    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, Error> {
+        let caller = head.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| Error::internal("the request is no request of a subresource"))
+    }
+}

@@ -1,0 +1,33 @@
+//! The end of a long request.
+
+use std::convert::Infallible;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use tokio_util::sync::CancellationToken;
+
+/// Completes when a long request must end: because the server drains, the object is deleted, the user has lost the
+/// permission, or the time of the request is over. The handler then has five seconds for a farewell, such as the close
+/// frame of a WebSocket, before the connection is closed.
+#[derive(Clone, Debug, Default)]
+pub struct Ended(pub(crate) CancellationToken);
+
+impl Ended {
+    /// Returns when the request must end.
+    pub async fn wait(&self) {
+        self.0.cancelled().await;
+    }
+
+    /// Whether the request must end.
+    pub fn has_ended(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Ended {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(head.extensions.get::<Self>().cloned().unwrap_or_default())
+    }
+}
