@@ -1,5 +1,6 @@
 //! FarmWorkload: a Deployment, StatefulSet, DaemonSet or Job, with the sums over its Pods.
 
+mod restart;
 mod tally;
 mod variant;
 mod view;
@@ -13,6 +14,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use restart::restart;
 pub use view::WorkloadView;
 
 use crate::farm_pod::field_permissions::MEASURED;

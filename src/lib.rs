@@ -19,7 +19,7 @@ pub use farm_workload::{
 pub use llama::{v1, v1alpha};
 pub use program::{Command, CompletionOptions, Program};
 
-use aggregated_apiserver::{ApiServer, Kinds};
+use aggregated_apiserver::{ApiServer, Kind, Kinds};
 
 /// The name of the program, its Service and its objects in the cluster.
 pub const NAME: &str = "farm-operator";
@@ -36,8 +36,8 @@ pub const COMMIT: Option<&str> = match option_env!("FARM_OPERATOR_COMMIT") {
 pub fn kinds() -> Kinds {
     Kinds::new()
         .stored::<v1::Llama>()
-        .computed::<FarmPod>()
-        .computed_from_variants::<FarmWorkload>()
+        .kind(Kind::computed::<FarmPod>().subresource(farm_pod::log()))
+        .kind(Kind::computed_from_variants::<FarmWorkload>().subresource(farm_workload::restart()))
         .computed::<FarmNode>()
 }
 

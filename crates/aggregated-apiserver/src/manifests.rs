@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::backend::Writes;
 use crate::definition::{Backend, Kinds, SourceKind};
 use crate::kind::Kind;
 use crate::object::names::{check_dns_1035_label, check_dns_1123_subdomain};
+use crate::subresource::Subresource;
 
 /// The options of the command `manifests`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -283,6 +285,9 @@ fn rights(
             "verbs": ["list"],
         }));
     }
+    let of_handlers = kinds.iter().flat_map(|kind| &kind.subresources);
+    let of_handlers = of_handlers.flat_map(|subresource| subresource.server_rules());
+    rules.extend(of_handlers.filter_map(|rule| serde_json::to_value(rule).ok()));
     let is_written = |backend: &Backend| match backend {
         Backend::Stored { .. } => true,
         Backend::Virtual(backend) => backend.writes() != Writes::default(),
@@ -354,10 +359,17 @@ fn rights(
 fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
     type Plurals<'a> = Vec<&'a str>;
     let mut groups: BTreeMap<&str, (Plurals<'_>, Plurals<'_>, Plurals<'_>)> = BTreeMap::new();
+    // The verbs of subresources, for readers and for writers.
+    let mut subresources: BTreeMap<&str, [Vec<Value>; 2]> = BTreeMap::new();
     for (kind, registered) in parsed.iter().zip(kinds.iter()) {
         // Users with access to a namespace get no permissions on cluster-scoped kinds.
         if !kind.is_namespaced() {
             continue;
+        }
+        let of_group = subresources.entry(&kind.group).or_default();
+        for subresource in &registered.subresources {
+            let rules = subresource_rules(&kind.group, &kind.names.plural, subresource);
+            of_group.iter_mut().zip(rules).for_each(|(all, rule)| all.extend(rule));
         }
         let (readable, writable, asked) = groups.entry(&kind.group).or_default();
         match &registered.backend {
@@ -396,12 +408,37 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
         if !asked.is_empty() {
             viewing.push(rule(group, &asked, &["create"]));
         }
+        let [reading, writing] = subresources.remove(group).unwrap_or_default();
+        viewing.extend(reading);
         roles.push(role(group, "view", viewing));
+        let mut editing = Vec::new();
         if !writable.is_empty() {
-            roles.push(role(group, "edit", vec![rule(group, &writable, &WRITING)]));
+            editing.push(rule(group, &writable, &WRITING));
+        }
+        editing.extend(writing);
+        if !editing.is_empty() {
+            roles.push(role(group, "edit", editing));
         }
     }
     roles
+}
+
+/// The permissions of readers and of writers on a subresource that code of the user handles.
+fn subresource_rules(group: &str, plural: &str, subresource: &Subresource) -> [Option<Value>; 2] {
+    let verb = |method: &Method| match *method {
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "get",
+    };
+    [true, false].map(|is_read| {
+        let methods = subresource.methods().filter(|method| subresource.is_read(method) == is_read);
+        let verbs: Vec<_> = methods.map(verb).collect();
+        let resource = format!("{plural}/{}", subresource.name());
+        (!verbs.is_empty())
+            .then(|| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs}))
+    })
 }
 
 /// The rules for the sources of computed kinds, by namespace; `None` is the whole cluster. A source that is read from a

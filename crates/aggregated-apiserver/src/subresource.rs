@@ -75,6 +75,7 @@ mod error;
 mod handlers;
 mod parameters;
 mod parent;
+mod success;
 
 pub use caller::Caller;
 pub(crate) use description::Operation;
@@ -84,6 +85,7 @@ pub(crate) use error::Refusal;
 pub use parameters::Parameters;
 pub(crate) use parent::ParentObject;
 pub use parent::{Parent, ParentKey, SubPath};
+pub use success::Success;
 
 use std::fmt;
 use std::time::Duration;
@@ -92,6 +94,7 @@ use axum::extract::Request;
 use axum::handler::Handler;
 use axum::response::Response;
 use http::Method;
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use schemars::JsonSchema;
 
 use description::Description;
@@ -115,6 +118,7 @@ pub struct Subresource {
     longest: Option<Duration>,
     idle: Duration,
     upgrades_need_create: bool,
+    server_rules: Vec<PolicyRule>,
 }
 
 /// The role of a subresource.
@@ -140,6 +144,7 @@ impl Subresource {
             longest: None,
             idle: IDLE,
             upgrades_need_create: true,
+            server_rules: Vec::new(),
         }
     }
 
@@ -217,6 +222,13 @@ impl Subresource {
         self
     }
 
+    /// Adds a permission that the handlers need for [`Caller::server_client`]. The generated manifests grant it to the
+    /// server.
+    pub fn server_rule(mut self, rule: PolicyRule) -> Self {
+        self.server_rules.push(rule);
+        self
+    }
+
     /// Describes the parameters of the query, for OpenAPI.
     pub fn parameters<T: JsonSchema>(mut self) -> Self {
         self.description.set_parameters::<T>();
@@ -239,6 +251,16 @@ impl Subresource {
     pub fn produces(mut self, media_type: &'static str) -> Self {
         self.description.set_media_type(media_type);
         self
+    }
+
+    /// The permissions that the handlers need.
+    pub(crate) fn server_rules(&self) -> &[PolicyRule] {
+        &self.server_rules
+    }
+
+    /// Whether a role that may read the objects may use this method: a GET that opens no connection.
+    pub(crate) fn is_read(&self, method: &Method) -> bool {
+        self.shape == Shape::Plain && method == Method::GET
     }
 
     /// The name in the path.

@@ -16,6 +16,11 @@ const EXTRA: &str = "impersonate-extra-";
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 impl Cluster {
+    /// The client of the server, without a size limit of responses.
+    pub fn unbounded_client(&self) -> Client {
+        self.unbounded.clone()
+    }
+
     /// A client whose requests act as this user.
     pub fn client_as(&self, user: &User) -> Client {
         let client = self.unbounded.clone();

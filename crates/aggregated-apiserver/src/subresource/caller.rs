@@ -9,7 +9,7 @@ use kube::Client;
 
 use super::Error;
 use crate::cluster::{Attributes, Cluster};
-use crate::error::ApiError;
+use crate::error::{ApiError, quote};
 use crate::user::User;
 
 /// The user of a request.
@@ -55,6 +55,37 @@ impl Caller {
             }
         });
         decision.map(|decision| decision.allowed).map_err(Error::of)
+    }
+
+    /// A client of the cluster with the permissions of the server. Check with [`may`](Self::may) whether the user has
+    /// the permission, too. Manifests grant the permissions of [`server_rule`](super::Subresource::server_rule).
+    pub fn server_client(&self) -> Client {
+        self.cluster.unbounded_client()
+    }
+
+    /// Rejects the request if the user does not have this permission.
+    ///
+    /// # Errors
+    /// 403 if the user does not have the permission, and the errors of [`may`](Self::may).
+    pub async fn demand(&self, permission: &ResourceAttributes) -> Result<(), Error> {
+        if self.may(permission).await? {
+            return Ok(());
+        }
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let subresource = permission.subresource.as_ref().filter(|one| !one.is_empty());
+        let resource = text(&permission.resource);
+        let full = subresource.map_or(resource.clone(), |one| format!("{resource}/{one}"));
+        let namespace = permission.namespace.as_ref().filter(|one| !one.is_empty());
+        let place = namespace.map_or_else(
+            || "at the cluster scope".to_owned(),
+            |namespace| format!("in the namespace \"{namespace}\""),
+        );
+        let (group, name) = (text(&permission.group), text(&permission.name));
+        let (user, verb) = (quote(&self.user.name), text(&permission.verb));
+        let why = format!(
+            "User {user} cannot {verb} resource \"{full}\" in API group \"{group}\" {place}"
+        );
+        Err(Error::of(ApiError::forbidden(&group, &resource, &name, &why).of_authorization()))
     }
 
     /// A client of the cluster whose requests act as the user, by impersonation. The ServiceAccount of the server needs
