@@ -51,7 +51,8 @@ pub fn log() -> Subresource {
         verbs: vec!["get".to_owned()],
         ..PolicyRule::default()
     };
-    let log = Subresource::new("log").get(follow).long_running(LONGEST).server_rule(rule);
+    let log =
+        Subresource::new("log").get(follow).long_running(LONGEST).open_ended().server_rule(rule);
     log.parameters::<LogOptions>().produces("text/plain")
 }
 

@@ -10,8 +10,8 @@ use aggregated_apiserver::subresource::{
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -31,7 +31,7 @@ struct RestartOptions {
 
 /// The subresource.
 pub fn restart() -> Subresource {
-    Subresource::new("restart").post(post).parameters::<RestartOptions>()
+    Subresource::new("restart").post(post).supports_dry_run().parameters::<RestartOptions>()
 }
 
 async fn post(

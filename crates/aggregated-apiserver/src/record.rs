@@ -85,6 +85,8 @@ pub struct Record {
     pub is_dry_run: bool,
     /// Whether the request may last as long as a watch.
     pub is_long_running: bool,
+    /// Whether the request opens a connection, or is forwarded by a proxy.
+    pub is_connection: bool,
     code: u16,
     bytes: u64,
 }
@@ -139,6 +141,7 @@ impl Record {
             is_served: false,
             is_dry_run: false,
             is_long_running: false,
+            is_connection: false,
             code: CLIENT_CLOSED_REQUEST,
             bytes: 0,
         }

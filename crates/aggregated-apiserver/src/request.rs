@@ -126,6 +126,7 @@ impl Handler {
         record.attributes = Some(Arc::clone(&route.attributes));
         record.is_served = matches!(route.destination, Destination::Target(_));
         record.is_long_running = route.longest().is_some();
+        record.is_connection = route.custom().is_some_and(|custom| custom.is_connected());
         let deadline = match route.longest() {
             Some(longest) => longest,
             None => deadline::deadline(head, route.is_watch(), self.request_timeout)?,

@@ -1,8 +1,9 @@
 //! Subresources: paths below each object of a kind, such as `machines/NAME/log`, whose requests code of the user handles.
 //!
-//! A handler is a handler of [axum](https://docs.rs/axum): an async function with extractors. All extractors and responses
-//! of axum work: bodies of any type, streams, uploads and WebSockets. The library has authenticated and authorized the
-//! request, and has found the object. These extractors belong to the library:
+//! A handler is a handler of [axum](https://docs.rs/axum): an async function with extractors. The extractors of axum for
+//! heads and bodies work, and so do its responses: bodies of any type, streams, uploads and WebSockets. `Path` and `State`
+//! do not: use the extractors below, and closures that capture their state. The library has authenticated and authorized
+//! the request, and has found the object. These extractors belong to the library:
 //!
 //! - [`Parent`]: the object, as a Rust type or as JSON.
 //! - [`ParentKey`]: the namespace and the name of the object.
@@ -55,8 +56,11 @@
 //!   `patch` and DELETE `delete`. A request that upgrades its connection, such as a WebSocket, also needs `create`,
 //!   because a role with `get` on all resources must not be able to execute commands.
 //! - A handler does not receive the credentials of the request.
-//! - Admission plugins are called for all requests but GET, and for all requests of
-//!   [connections](Subresource::connect) and [proxies](Subresource::proxy). The operation is `CONNECT`.
+//! - Admission plugins are called for all requests but GET, and for all upgrades and all requests of
+//!   [connections](Subresource::connect) and [proxies](Subresource::proxy). The operation is `CONNECT`. Plugins and
+//!   webhooks get the object of the path as the old object.
+//! - A body of at most 3 MiB is received before the handler is called. A longer one, and that of a long-running
+//!   subresource, is read by the handler while it arrives; an extractor that needs the whole body gets at most 512 KiB.
 //! - A handler is dropped when its client disconnects or its time is over. Spawn a task for work that must be completed.
 //! - A response with an error status and a text becomes a `Status` with this text, unless the subresource is a proxy.
 //! - A handler that panics fails one request with 500, and the server continues.
@@ -64,9 +68,14 @@
 //! # Long requests
 //!
 //! A request of a [long-running](Subresource::long_running) subresource has no deadline of the server. It ends when its
-//! client disconnects, when the object is deleted, when the user loses the permission, when the server drains, when no
-//! byte is sent in either direction for the [idle timeout](Subresource::idle_timeout), and after its longest duration.
-//! It counts against the limit of watches (`--max-watches-inflight`).
+//! client disconnects, when the object is deleted or hidden from the user, when the user loses the permission, when the
+//! server drains, when no byte is sent in either direction for the [idle timeout](Subresource::idle_timeout), and after
+//! its longest duration. A client that does not read what is sent to it is disconnected after a minute. For objects of a
+//! [direct kind](crate::backend::DirectKind), deletions are not noticed.
+//!
+//! A long request counts against the limit of watches (`--max-watches`), and a connection also against a limit of
+//! connections; one user may have a part of each. The memory of a WebSocket is the business of its handler: set
+//! `max_message_size`, `read_buffer_size` and `max_write_buffer_size` of axum's `WebSocketUpgrade`.
 
 mod caller;
 mod description;
@@ -114,10 +123,12 @@ pub struct Subresource {
     handlers: Handlers,
     description: Description,
     shape: Shape,
-    body_limit: usize,
+    body_limit: Option<usize>,
     longest: Option<Duration>,
     idle: Duration,
     upgrades_need_create: bool,
+    is_open_ended: bool,
+    has_dry_run: bool,
     server_rules: Vec<PolicyRule>,
 }
 
@@ -140,10 +151,12 @@ impl Subresource {
             handlers: Handlers::default(),
             description: Description::default(),
             shape: Shape::Plain,
-            body_limit: BODY_LIMIT,
+            body_limit: None,
             longest: None,
             idle: IDLE,
             upgrades_need_create: true,
+            is_open_ended: false,
+            has_dry_run: false,
             server_rules: Vec::new(),
         }
     }
@@ -181,14 +194,13 @@ impl Subresource {
         self.on(&[Method::GET, Method::POST], handler)
     }
 
-    /// Handles requests of all methods on the subresource and on all paths below it; [`SubPath`] is the rest of the
-    /// path. The subresource is [long-running](Self::long_running). Bodies are not limited, because they are forwarded
+    /// Handles GET, HEAD, POST, PUT, PATCH and DELETE requests on the subresource and on all paths below it; [`SubPath`]
+    /// is the rest of the path. The subresource is [long-running](Self::long_running). Bodies are not limited, because they are forwarded
     /// while they arrive.
     pub fn proxy<H: Handler<T, ()>, T: 'static>(mut self, handler: H) -> Self {
         use Method as M;
         self.shape = Shape::Proxy;
         self.longest.get_or_insert(LONGEST);
-        self.body_limit = usize::MAX;
         self.on(&[M::GET, M::POST, M::PUT, M::PATCH, M::DELETE], handler)
     }
 
@@ -203,16 +215,30 @@ impl Subresource {
         self
     }
 
+    /// Marks responses without an end of their own, such as a log that is followed. If the server ends such a response,
+    /// it is complete. Any other response that the server ends is cut, so that the client gets an error.
+    pub fn open_ended(mut self) -> Self {
+        self.is_open_ended = true;
+        self
+    }
+
+    /// Allows requests with `?dryRun=All`, which the handlers then must not execute. Without this setting, such requests
+    /// are rejected, except reads and those of a [proxy](Self::proxy).
+    pub fn supports_dry_run(mut self) -> Self {
+        self.has_dry_run = true;
+        self
+    }
+
     /// Sets the longest time in which a long request may send and receive no byte; 4 hours by default.
     pub fn idle_timeout(mut self, idle: Duration) -> Self {
         self.idle = idle;
         self
     }
 
-    /// Sets the longest body of a request, in bytes; 3 MiB by default. A longer body is read only by handlers that take
-    /// it as a stream (`axum::body::Body`).
+    /// Sets the longest body of a request, in bytes; 3 MiB by default. A handler reads a longer body while it arrives, as
+    /// a stream (`axum::body::Body`).
     pub fn body_limit(mut self, bytes: usize) -> Self {
-        self.body_limit = bytes;
+        self.body_limit = Some(bytes);
         self
     }
 
@@ -289,8 +315,8 @@ impl Subresource {
     }
 
     /// Whether admission plugins are called for a request.
-    pub(crate) fn is_admitted(&self, method: &Method) -> bool {
-        self.is_connected() || ![Method::GET, Method::HEAD].contains(method)
+    pub(crate) fn is_admitted(&self, method: &Method, is_upgrade: bool) -> bool {
+        self.is_connected() || is_upgrade || ![Method::GET, Method::HEAD].contains(method)
     }
 
     /// Whether all requests upgrade their connections.
@@ -310,7 +336,23 @@ impl Subresource {
 
     /// The longest body, in bytes.
     pub(crate) fn longest_body(&self) -> usize {
-        self.body_limit
+        let default = if self.shape == Shape::Proxy { usize::MAX } else { BODY_LIMIT };
+        self.body_limit.unwrap_or(default)
+    }
+
+    /// Whether handlers read the body while it arrives.
+    pub(crate) fn reads_while_sent(&self) -> bool {
+        self.longest.is_some() || self.longest_body() > BODY_LIMIT
+    }
+
+    /// Whether a response that the server ends is incomplete.
+    pub(crate) fn cuts(&self) -> bool {
+        !self.is_open_ended
+    }
+
+    /// Whether handlers support dry runs.
+    pub(crate) fn has_dry_run(&self) -> bool {
+        self.has_dry_run
     }
 
     /// Whether an upgrade also needs the permission `create`.

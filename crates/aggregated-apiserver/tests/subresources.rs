@@ -4,6 +4,8 @@
 
 #[path = "subresources/connections.rs"]
 mod connections;
+#[path = "subresources/kinds.rs"]
+mod kinds_of_every_sort;
 #[path = "subresources/machine.rs"]
 mod machine;
 #[path = "subresources/streams.rs"]
@@ -14,7 +16,8 @@ use std::sync::{Arc, Mutex};
 use aggregated_apiserver::admission::{
     AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
-use aggregated_apiserver::{InProcess, Kinds, User};
+use aggregated_apiserver::subresource::Subresource;
+use aggregated_apiserver::{InProcess, Kind, Kinds, User};
 use axum::body::Body;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -99,7 +102,7 @@ async fn requests_without_an_object_or_a_handler_are_rejected() {
         ("GET", "b/start", 404, "machines.example.com \"b\" not found"),
         ("POST", "a/log", 405, "the server does not allow this method on the requested resource"),
         ("GET", "a/fail", 405, "the server does not allow this method on the requested resource"),
-        ("GET", "a/stop", 404, "machines.example.com \"a\" not found"),
+        ("GET", "a/halt", 404, "machines.example.com \"a\" not found"),
         (
             "GET",
             "a/log?tailLines=x",
@@ -180,6 +183,36 @@ async fn whole_bodies_and_uploads_have_different_limits() {
 }
 
 #[tokio::test]
+async fn a_dry_run_is_executed_by_no_handler_that_does_not_know_it() {
+    let server = serving().await;
+    let (status, error) = send_json(&server, "PUT", "a/start?dryRun=All", "").await;
+    let message = &error["message"];
+    assert_eq!((status.as_u16(), message), (400, &"the subresource start has no dry run".into()));
+    assert_eq!(send(&server, "POST", "a/stop?dryRun=All", "").await.0, 200);
+    assert_eq!(send(&server, "GET", "a/start?dryRun=All", "").await.0, 200, "a read");
+    assert_eq!(send(&server, "PUT", "a/proxy/x?dryRun=All", "").await.0, 200, "not ours");
+}
+
+#[tokio::test]
+async fn subresources_that_cannot_be_served_prevent_the_start() {
+    let handler = async || "";
+    let named = |name| Subresource::new(name).get(handler);
+    for (subresources, expected) in [
+        (vec![named("status")], "subresource \"status\": the name is already used"),
+        (vec![named("a"), named("a")], "subresource \"a\": the name is already used"),
+        (vec![named("a/b")], "subresource \"a/b\": the name must be a DNS label"),
+        (vec![named("")], "subresource \"\": the name must be a DNS label"),
+        (vec![Subresource::new("a")], "subresource \"a\": no method has a handler"),
+    ] {
+        let kind = Kind::stored::<machine::Machine>();
+        let kind = subresources.into_iter().fold(kind, Kind::subresource);
+        let server = api_server(Kinds::new().kind(kind)).in_process(unreachable_cluster()).await;
+        let error = server.err().unwrap().to_string();
+        assert_eq!(error, format!("kind machines.example.com: {expected}"));
+    }
+}
+
+#[tokio::test]
 async fn proxies_get_all_methods_and_paths() {
     let server = serving().await;
     let proxied = async |method: &str, path: &str| {
@@ -197,12 +230,27 @@ async fn proxies_get_all_methods_and_paths() {
         ("a/proxy/x/", "x/"),
         ("a/proxy//x", "/x"),
         ("a/proxy/x%2Fy", "x%2Fy"),
-        ("a/proxy/..", ".."),
+        ("a/proxy/...", "..."),
     ] {
         assert_eq!(proxied("GET", path).await.1, expected, "{path}");
     }
     let (status, refused) = send(&server, "GET", "a/proxy/refused", "").await;
     assert_eq!((status, refused.as_str()), (StatusCode::BAD_GATEWAY, "as it is"));
+    for path in [
+        "a/proxy/..",
+        "a/proxy/x/../../../b",
+        "a/proxy/%2e%2E/b",
+        "a/proxy/x%2f..%2fb",
+        "a/proxy/.",
+        "a/proxy/..%5cb",
+    ] {
+        let (status, error) = send_json(&server, "GET", path, "").await;
+        assert_eq!(
+            (status.as_u16(), &error["message"]),
+            (400, &"the path has a part that is . or ..".into()),
+            "{path}"
+        );
+    }
     // The path that is authorized is the one that is handled.
     let (status, error) = send_json(&server, "GET", "a%2Fproxy%2Fx", "").await;
     assert_eq!(status, 400, "{error}");
@@ -215,6 +263,8 @@ async fn handlers_do_not_get_the_credentials_of_a_request() {
     let server = serving().await;
     let request = Request::get(format!("{MACHINES}/a/proxy"))
         .header("authorization", "Bearer secret")
+        .header("x-remote-user", "forged")
+        .header("X-Remote-Extra-Key", "forged")
         .header(
             "sec-websocket-protocol",
             "base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io",
@@ -229,7 +279,8 @@ async fn handlers_do_not_get_the_credentials_of_a_request() {
         headers.contains(&"x-own") && headers.contains(&"sec-websocket-protocol"),
         "{headers:?}"
     );
-    assert!(!headers.contains(&"authorization"), "{headers:?}");
+    let secret = |name: &&str| *name == "authorization" || name.starts_with("x-remote");
+    assert!(!headers.iter().any(secret), "{headers:?}");
 }
 
 /// A server whose authorizer allows these permissions, as `verb resource/subresource`, and the machine `a`.

@@ -1,6 +1,6 @@
 //! A client that acts as the user of a request, by impersonation.
 
-use http::{HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use kube::Client;
 use kube::client::Body;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -30,7 +30,7 @@ impl Cluster {
             let (client, headers) = (client.clone(), headers.clone());
             async move {
                 match headers {
-                    Some(headers) => request.headers_mut().extend(headers),
+                    Some(headers) => impersonate(request.headers_mut(), headers),
                     None => return Err(kube::Error::Service(NO_HEADER.into())),
                 }
                 client.send(request).await
@@ -38,6 +38,16 @@ impl Cluster {
         });
         Client::new(service, namespace)
     }
+}
+
+/// Replaces the impersonation of a request.
+fn impersonate(headers: &mut HeaderMap, others: Vec<(HeaderName, HeaderValue)>) {
+    let is_own = |name: &&HeaderName| name.as_str().starts_with("impersonate-");
+    let own: Vec<HeaderName> = headers.keys().filter(is_own).cloned().collect();
+    for name in own {
+        headers.remove(name);
+    }
+    headers.extend(others);
 }
 
 const NO_HEADER: &str = "the user has no name, or characters that no header can contain";

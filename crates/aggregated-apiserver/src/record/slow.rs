@@ -17,9 +17,9 @@ pub(super) fn write(record: &Record) {
     }
 }
 
-/// Whether a request was slow. Watches never are, because the client decides how long a watch lasts.
+/// Whether a request was slow. Watches and other long requests never are, because the client decides how long they last.
 fn is_slow(record: &Record, took: Duration) -> bool {
-    took >= SLOW && !record.is_watch()
+    took >= SLOW && !record.is_watch() && !record.is_long_running
 }
 
 fn line(record: &Record, took: Duration) -> String {

@@ -154,7 +154,7 @@ impl Answer {
     }
 
     /// Sets the user that the response is charged to.
-    fn charged_to(&self, user: &User) -> &Arc<str> {
+    pub(super) fn charged_to(&self, user: &User) -> &Arc<str> {
         self.0.user.get_or_init(|| user.name.as_str().into())
     }
 

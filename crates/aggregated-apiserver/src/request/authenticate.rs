@@ -109,6 +109,7 @@ impl Authentication {
         let is_secret = |name: &&HeaderName| {
             let name = name.as_str();
             name.starts_with("impersonate-")
+                || name.starts_with("x-remote-")
                 || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
         };
         let secret: Vec<HeaderName> = headers.keys().filter(is_secret).cloned().collect();

@@ -1,29 +1,32 @@
 //! Requests for subresources that code of the user handles.
 
+mod dry_run;
 mod end;
 mod handed_over;
+mod refused;
 mod streamed;
 
 use std::sync::Arc;
 
-use axum::body::{Body, HttpBody, to_bytes};
+use axum::body::{Body, HttpBody};
 use axum::extract::{DefaultBodyLimit, Request};
-use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use self::end::Ending;
 use super::caller::Caller;
 use super::route::Target;
-use super::throttle::{LONGEST_BODY, Permit};
+use super::throttle::{Permit, STREAMED_BODY};
 use super::write_context::WriteContext;
 use super::{Handler, decode, encode, ensure_available, fetch, negotiate, refuse_as, websocket};
 use crate::conversion::known;
-use crate::error::{ApiError, Given, Reason};
+use crate::error::{ApiError, Reason};
+use crate::object::selector::Selector;
 use crate::object::{Key, Tree};
-use crate::quota::{Account, Room};
+use crate::quota::{self, Account, Room};
 use crate::record::{Record, Step};
 use crate::served_kind::Backing;
 use crate::storage::Versioned;
@@ -31,9 +34,6 @@ use crate::subresource::{self, ParentObject, Refusal, Subresource};
 use crate::verb::{self, GetOptions, Read};
 use crate::watch_cache::Scope;
 use crate::write::{self, CriticalSection, Part, WriteOptions};
-
-/// The longest text of an error response that becomes a message, in bytes.
-const MESSAGE: usize = 16 << 10;
 
 /// A request for a subresource of the user.
 pub(super) struct CustomRequest<'a> {
@@ -43,8 +43,21 @@ pub(super) struct CustomRequest<'a> {
     pub head: &'a Parts,
 }
 
-/// The slot of a request, until its response has been sent or its connection has ended.
-struct Held(#[allow(dead_code)] Permit);
+/// The slots of a request, until its response has been sent or its connection has ended.
+struct Held {
+    _permit: Permit,
+    /// The slot of a connection.
+    _upgrade: Option<quota::Permit>,
+    /// The memory of the body, if it was read as a whole.
+    _sent: Option<quota::Permit>,
+}
+
+/// An object with its memory.
+struct Found {
+    object: Arc<Value>,
+    room: Room,
+    warnings: Vec<String>,
+}
 
 impl Handler {
     /// Handles a request for a subresource of the user: finds the object, and calls the handler.
@@ -54,36 +67,11 @@ impl Handler {
         body: Body,
         record: &mut Record,
     ) -> Result<Response<Body>, ApiError> {
-        ensure_available(&request.target)?;
-        if request.custom.is_connection() && !websocket::is_upgrade(request.head) {
-            return Err(ApiError::bad_request("Upgrade request required"));
-        }
-        let key = decode::key(&request.target)?;
-        let user = request.caller.user;
-        let limit = request.custom.longest_body();
-        if body.size_hint().lower() > limit as u64 {
-            return Err(too_large(limit));
-        }
-        // A longer body is never in memory as a whole.
-        let _sent = match limit <= LONGEST_BODY {
-            true => self.throttle.body(user, &body)?,
-            false => None,
-        };
-        let permit = match request.custom.longest() {
-            Some(_) => self.throttle.long_running(user)?,
-            None => self.throttle.throttle(user, &request.target).await?,
-        };
-        record.reached(Step::Admitted);
-        let account = self.quota.account(&user.name, user.is_master());
-        let (parent, room) = self.parent(&mut request, &key, &account).await?;
-        record.reached(Step::Fresh);
-        let uid = parent["metadata"]["uid"].as_str().map(str::to_owned);
-        let mut ending = Ending::of(self, &mut request, &key, uid);
-        let warnings = match request.custom.is_admitted(&request.head.method) {
-            true => self.admit(&request, (&key, &parent), &account, record).await?,
-            false => Vec::new(),
-        };
-        let handed = self.request(&request, (key, parent), body, &ending)?;
+        request.caller.answer.charged_to(request.caller.user);
+        // A long request has no deadline, but its handler must be reached in time.
+        let prepared = timeout(self.request_timeout, self.prepared(&mut request, body, record));
+        let late = || ApiError::new(Reason::Timeout, "the object was not found in time");
+        let (handed, held, mut ending, found) = prepared.await.map_err(|_| late())??;
         let custom = Arc::clone(&request.custom);
         let answered = custom.call(handed);
         let answer = match custom.longest() {
@@ -96,10 +84,89 @@ impl Handler {
         };
         let no_handler = || ApiError::internal("the method has no handler");
         let response = answer.ok_or_else(no_handler)?;
+        let Found { room, warnings, .. } = found;
         drop(room);
-        let mut response = finish(request, response, (Held(permit), ending), record).await?;
+        let finished = self.finish(request, response, (held, ending), record).await;
+        let mut response = finished.map_err(|error| error.with_warnings(warnings.clone()))?;
         encode::warn(&mut response, &warnings);
         Ok(response)
+    }
+
+    /// Everything before the call of the handler: the slots, the body, the object and admission.
+    async fn prepared(
+        self: &Arc<Self>,
+        request: &mut CustomRequest<'_>,
+        body: Body,
+        record: &mut Record,
+    ) -> Result<(Request, Held, Ending, Found), ApiError> {
+        ensure_available(&request.target)?;
+        let is_upgrade = websocket::is_upgrade(request.head);
+        if request.custom.is_connection() && !is_upgrade {
+            return Err(ApiError::bad_request("Upgrade request required"));
+        }
+        let key = decode::key(&request.target)?;
+        let options = dry_run::options(request)?;
+        record.is_dry_run = options.dry_run;
+        let user = request.caller.user;
+        let (body, sent) = self.body(request, body).await?;
+        record.reached(Step::Read);
+        let mut permit = self.slot_of(request).await?;
+        let upgrade = match is_upgrade {
+            true => self.throttle.upgrade(user)?,
+            false => None,
+        };
+        record.reached(Step::Admitted);
+        let account = self.quota.account(&user.name, user.is_master());
+        let found = self.parent(request, &key, (&account, &mut permit)).await?;
+        let Found { object, room, mut warnings } = found;
+        record.reached(Step::Fresh);
+        let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
+        let ending = Ending::of(self, request, &key, uid);
+        if request.custom.is_admitted(&request.head.method, is_upgrade) {
+            let admitted = self.admit(request, (&key, &object), (options, &account), record).await;
+            warnings.extend(admitted?);
+        }
+        let handed = self.handed(request, (key, Arc::clone(&object)), body, &ending)?;
+        let held = Held { _permit: permit, _upgrade: upgrade, _sent: sent };
+        Ok((handed, held, ending, Found { object, room, warnings }))
+    }
+
+    /// The body for the handler. A short body is read first, so that slow senders occupy no slots. A long one is read by
+    /// the handler, and only a part of it is in memory at a time.
+    async fn body(
+        &self,
+        request: &CustomRequest<'_>,
+        body: Body,
+    ) -> Result<(Body, Option<quota::Permit>), ApiError> {
+        let CustomRequest { caller, custom, head, .. } = request;
+        let limit = custom.longest_body();
+        if body.size_hint().lower() > limit as u64 {
+            return Err(too_large(limit));
+        }
+        if custom.reads_while_sent() {
+            let permit = self.throttle.streamed_body(caller.user, &body)?;
+            return Ok((handed_over::body(body, limit, permit), None));
+        }
+        let permit = self.throttle.body(caller.user, &body)?;
+        if body.is_end_stream() {
+            return Ok((Body::empty(), permit));
+        }
+        let bytes = decode::read_body(&head.headers, body).await?;
+        match bytes.len() > limit {
+            true => Err(too_large(limit)),
+            false => Ok((Body::from(bytes), permit)),
+        }
+    }
+
+    /// Waits for the slot of a request.
+    async fn slot_of(&self, request: &CustomRequest<'_>) -> Result<Permit, ApiError> {
+        let CustomRequest { caller, target, custom, head } = request;
+        if custom.longest().is_none() && !custom.reads_while_sent() {
+            return self.throttle.throttle(caller.user, target).await;
+        }
+        let mut permit = self.throttle.long_running(caller.user)?;
+        self.throttle.reader(caller.user, &Selector::default(), head, &mut permit)?;
+        Ok(permit)
     }
 
     /// Lets the admission plugins validate the request. Returns their warnings.
@@ -107,13 +174,12 @@ impl Handler {
         self: &Arc<Self>,
         request: &CustomRequest<'_>,
         (key, parent): (&Key, &Value),
-        account: &Account,
+        (options, account): (WriteOptions, &Account),
         record: &mut Record,
     ) -> Result<Vec<String>, ApiError> {
         let (handler, user) = (Arc::clone(self), Arc::clone(request.caller.user));
         let memory = (account.clone(), CriticalSection::default());
-        let (target, options) = (request.target.clone(), WriteOptions::default());
-        let audit = record.audit_annotations();
+        let (target, audit) = (request.target.clone(), record.audit_annotations());
         let context = WriteContext::new((handler, user), target, options, memory, audit);
         let none = Tree::new();
         let parent = parent.as_object().unwrap_or(&none);
@@ -122,7 +188,7 @@ impl Handler {
     }
 
     /// The request for the handler: without credentials, and with the values of the extractors.
-    fn request(
+    fn handed(
         &self,
         request: &CustomRequest<'_>,
         (key, parent): (Key, Arc<Value>),
@@ -134,8 +200,6 @@ impl Handler {
         if !websocket::is_upgrade(&head) {
             head.extensions.remove::<OnUpgrade>();
         }
-        let limit = request.custom.longest_body();
-        let body = handed_over::body(body, limit, ending.activity().clone());
         let extensions = &mut head.extensions;
         extensions.insert(ParentObject(parent));
         extensions.insert(subresource::ParentKey(key));
@@ -143,8 +207,12 @@ impl Handler {
         let (user, cluster) = (Arc::clone(request.caller.user), self.cluster.clone());
         extensions.insert(subresource::Caller::new(user, cluster));
         extensions.insert(handed_over::sub_path(&request.target, head.uri.path())?);
-        let mut handed = Request::from_parts(head, body);
-        DefaultBodyLimit::max(limit.min(LONGEST_BODY)).apply(&mut handed);
+        let mut handed = Request::from_parts(head, ending.noted(body));
+        let whole = match request.custom.reads_while_sent() {
+            true => STREAMED_BODY,
+            false => request.custom.longest_body(),
+        };
+        DefaultBodyLimit::max(whole).apply(&mut handed);
         Ok(handed)
     }
 
@@ -153,9 +221,9 @@ impl Handler {
         &self,
         request: &mut CustomRequest<'_>,
         key: &Key,
-        account: &Account,
-    ) -> Result<(Arc<Value>, Room), ApiError> {
-        let CustomRequest { caller, target, .. } = request;
+        (account, permit): (&Account, &mut Permit),
+    ) -> Result<Found, ApiError> {
+        let CustomRequest { caller, target, custom, .. } = request;
         let mut options = GetOptions::default();
         if target.served.kind.hides_from(caller.user) {
             options.viewer = Some(Arc::clone(caller.user));
@@ -165,14 +233,21 @@ impl Handler {
         let Read::Get(_, options) = read else {
             return Err(ApiError::internal("the read of an object has changed"));
         };
-        let kind = &target.served.kind;
         let (served, _memory) = match &target.served.backing {
             Backing::Direct(reader) => {
                 let scope = Scope::Object(key.clone());
-                fetch::fetched(&target.served, reader, caller.user, &scope).await?
+                let is_short = custom.longest().is_none();
+                // While the backend works, other requests can use the slot.
+                drop(is_short.then(|| std::mem::take(permit)));
+                let fetched = fetch::fetched(&target.served, reader, caller.user, &scope).await?;
+                if is_short {
+                    *permit = self.throttle.throttle(caller.user, target).await?;
+                }
+                fetched
             }
             _ => (target.served.clone(), None),
         };
+        let kind = &target.served.kind;
         verb::await_freshness(&served, options.freshness).await?;
         let part = (&*target.version, Part::Main);
         let Versioned { revision, object } =
@@ -184,65 +259,49 @@ impl Handler {
         if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
         }
-        Ok((Arc::new(Value::Object(tree)), room))
+        let warnings = caller.warnings(&served);
+        Ok(Found { object: Arc::new(Value::Object(tree)), room, warnings })
     }
-}
 
-/// Returns the response of a handler: a whole one, one that is sent while it is made, or a connection.
-async fn finish(
-    request: CustomRequest<'_>,
-    mut response: Response<Body>,
-    (held, ending): (Held, Ending),
-    record: &mut Record,
-) -> Result<Response<Body>, ApiError> {
-    if let Some(Refusal(error)) = response.extensions_mut().remove() {
-        record.refused(&error);
-        return Ok(refuse_as(&error, negotiate::refusal(request.head)));
+    /// Returns the response of a handler: a whole one, one that is sent while it is made, or a connection.
+    async fn finish(
+        &self,
+        request: CustomRequest<'_>,
+        mut response: Response<Body>,
+        (held, ending): (Held, Ending),
+        record: &mut Record,
+    ) -> Result<Response<Body>, ApiError> {
+        if let Some(Refusal(error)) = response.extensions_mut().remove() {
+            record.refused(&error);
+            return Ok(refuse_as(&error, negotiate::refusal(request.head)));
+        }
+        let status = response.status();
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            let connection = request.caller.answer.reset().connection();
+            let connection = connection.filter(|_| websocket::is_upgrade(request.head));
+            let Some(connection) = connection.filter(|_| has_connection(request.head)) else {
+                let why = "the handler upgrades a connection that cannot be upgraded";
+                return Err(ApiError::internal(why));
+            };
+            let followed = handed_over::follow(&mut response, connection.clone(), (held, ending));
+            self.connections.spawn(followed);
+            return Ok(response);
+        }
+        if status.is_informational() {
+            return Err(ApiError::internal(format!("the handler answers with {status}")));
+        }
+        let is_error = status.is_client_error() || status.is_server_error();
+        if is_error && !request.custom.is_proxy() && refused::is_text(&response) {
+            return Err(refused::error(response).await);
+        }
+        let answer = request.caller.answer.clone();
+        Ok(streamed::response(response, answer, (held, ending), request.custom.cuts()))
     }
-    let status = response.status();
-    if status == StatusCode::SWITCHING_PROTOCOLS {
-        let connection = request.caller.answer.reset().connection();
-        let connection = connection.filter(|_| websocket::is_upgrade(request.head));
-        let Some(connection) = connection.filter(|_| has_connection(request.head)) else {
-            let why = "the handler upgrades a connection that cannot be upgraded";
-            return Err(ApiError::internal(why));
-        };
-        handed_over::connection(&mut response, connection.clone(), (held, ending));
-        return Ok(response);
-    }
-    if status.is_informational() {
-        return Err(ApiError::internal(format!("the handler answers with {status}")));
-    }
-    let is_error = status.is_client_error() || status.is_server_error();
-    if is_error && !request.custom.is_proxy() && is_text(&response) {
-        return Err(refusal(response).await);
-    }
-    if response.body().size_hint().exact().is_some() {
-        return Ok(response);
-    }
-    let (answer, is_cut) = (request.caller.answer.clone(), request.custom.longest().is_none());
-    Ok(response.map(|body| streamed::body(body, answer, held, ending, is_cut)))
 }
 
 /// Whether the request came over a connection that can become one of another protocol.
 fn has_connection(head: &Parts) -> bool {
     head.extensions.get::<OnUpgrade>().is_some()
-}
-
-/// Whether the body of a response is plain text.
-fn is_text(response: &Response<Body>) -> bool {
-    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    content_type.is_some_and(|media| media.starts_with("text/plain"))
-}
-
-/// The error of a response that is plain text.
-async fn refusal(response: Response<Body>) -> ApiError {
-    let (head, body) = response.into_parts();
-    let code = head.status.as_u16();
-    let text = to_bytes(body, MESSAGE).await.unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let reason = Reason::of_code(code).word().to_owned();
-    ApiError::given(Given { code, reason, details: None }, text.trim_end())
 }
 
 fn too_large(limit: usize) -> ApiError {

@@ -11,6 +11,7 @@ mod write_parameters;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
+use http::HeaderMap;
 use http::header::USER_AGENT;
 use http::request::Parts;
 
@@ -91,6 +92,11 @@ pub(super) async fn read(
         Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {}
     }
     body::read(&head.headers, body).await
+}
+
+/// Reads a body as a whole.
+pub(super) async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+    body::read(headers, body).await
 }
 
 /// Whether the body is a JSON patch.

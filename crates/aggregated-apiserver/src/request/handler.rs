@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
+use tokio_util::task::TaskTracker;
 
 use super::answers::Answers;
 use super::authenticate::Authentication;
@@ -59,6 +60,8 @@ pub struct Handler {
     pub(super) unsettled: UnsettledWrites,
     /// Writes that continue after their requests have ended.
     pub(super) detached: DetachedWrites,
+    /// Connections that handlers of users have taken over.
+    pub(super) connections: TaskTracker,
     /// Whether objects have `metadata.managedFields`.
     pub(super) managed_fields: ManagedFields,
     /// The longest duration of a request that is not a watch.
@@ -116,6 +119,7 @@ impl Handler {
             commits_of_masters: CommitLimit::new(bounds.commits),
             unsettled: UnsettledWrites::default(),
             detached: DetachedWrites::default(),
+            connections: TaskTracker::new(),
             managed_fields: ManagedFields::default(),
             request_timeout: REQUEST_TIMEOUT,
             update_follower: UpdateFollower::default(),
@@ -150,6 +154,13 @@ impl Handler {
             self.metrics.set_traces(Arc::clone(traces));
         }
         Self { traces, ..self }
+    }
+
+    /// Waits until the connections that handlers have taken over are closed. The server has told them to end, and closes
+    /// them after a grace period.
+    pub async fn close_connections(&self) {
+        self.connections.close();
+        self.connections.wait().await;
     }
 
     /// Waits until writes whose requests have ended are committed, the audit log is written, and the spans are sent; at

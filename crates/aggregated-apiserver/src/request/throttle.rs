@@ -39,6 +39,12 @@ const LEAST_WATCHES: usize = WATCHES / 40;
 /// `tests/watch_memory` measures; and references to changes, if its client does not read. A watch holds no changes
 /// itself: they are in the window that all watches share.
 const WATCH: usize = (7 << 9) + SMALL_READER + SLOW_WATCHER;
+/// The maximum number of upgraded connections, fewer than there are connections. A connection costs memory by itself,
+/// and has places of its own.
+const UPGRADES: usize = 1_000;
+/// The part of a body that is in memory at a time if a handler reads it while it arrives, in bytes: the window of a
+/// stream.
+pub(super) const STREAMED_BODY: usize = 512 << 10;
 /// The maximum number of costly requests that run concurrently, outside of the worker threads, one per user. A request
 /// is costly if its body, or the object that it changes, is large.
 const COSTLY: usize = 3;
@@ -73,7 +79,7 @@ const LEAST_HEAD_UNITS: usize = HEAD_UNITS / 4;
 const HEAD_UNITS_OF_STRANGERS: usize = 2_048;
 const LEAST_HEAD_UNITS_OF_STRANGERS: usize = HEAD_UNITS_OF_STRANGERS / 4;
 /// The maximum length of a body, in bytes. A body of unknown length counts as this long.
-pub(super) const LONGEST_BODY: usize = 3 << 20;
+const LONGEST_BODY: usize = 3 << 20;
 
 /// One user may hold one in this number of the slots for reads and writes. Of memory and watches, one user may hold one
 /// in this number of the part that other users have left.
@@ -194,6 +200,7 @@ pub(super) struct Throttle {
     reads: Arc<Levels>,
     writes: Arc<Levels>,
     watches: Limiter,
+    upgrades: Limiter,
     costly: Limiter,
     large_bodies: Limiter,
     small_bodies: Limiter,
@@ -217,6 +224,7 @@ impl Throttle {
             reads: Arc::new(Levels::new(bounds.reads)),
             writes: Arc::new(Levels::new(bounds.writes)),
             watches: limiter(bounds.watches),
+            upgrades: limiter(UPGRADES),
             costly: Limiter::new(COSTLY, Share::Part(SHARE)).with_waiting_of_user(COSTLY_WAITING),
             large_bodies: limiter(bounds.large_body_units),
             small_bodies: limiter(bounds.small_body_units),
@@ -284,6 +292,19 @@ impl Throttle {
         place.map(Permit::of).ok_or_else(|| full("watches"))
     }
 
+    /// Takes a slot for a request that upgrades its connection. Such a connection cannot be taken from a user, so each
+    /// user may have a part of them. Requests of `system:masters` need none.
+    ///
+    /// # Errors
+    /// 429 if there is no slot.
+    pub(super) fn upgrade(&self, user: &User) -> Result<Option<quota::Permit>, ApiError> {
+        if user.is_master() {
+            return Ok(None);
+        }
+        let place = self.upgrades.try_acquire(&user.name, 1);
+        place.map(Some).ok_or_else(|| full("upgrades"))
+    }
+
     /// Waits for the slot of a costly request whose body has been read. Requests of `system:masters` need none.
     ///
     /// # Errors
@@ -315,11 +336,33 @@ impl Throttle {
 
     /// Reserves memory for the body of a request. Returns `None` if the body needs none.
     pub(super) fn body(&self, user: &User, body: &Body) -> Result<Option<quota::Permit>, ApiError> {
+        self.reserved_body(user, body, LONGEST_BODY)
+    }
+
+    /// Reserves memory for a body that a handler reads while it arrives.
+    ///
+    /// # Errors
+    /// 429 if there is not enough memory.
+    pub(super) fn streamed_body(
+        &self,
+        user: &User,
+        body: &Body,
+    ) -> Result<Option<quota::Permit>, ApiError> {
+        self.reserved_body(user, body, STREAMED_BODY)
+    }
+
+    /// Reserves memory for a body, at most this number of bytes.
+    fn reserved_body(
+        &self,
+        user: &User,
+        body: &Body,
+        most: usize,
+    ) -> Result<Option<quota::Permit>, ApiError> {
         if user.is_master() || body.is_end_stream() {
             return Ok(None);
         }
         let announced = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
-        let length = announced.unwrap_or(LONGEST_BODY).min(LONGEST_BODY);
+        let length = announced.unwrap_or(most).min(most);
         let units = length.div_ceil(BODY_UNIT).max(1);
         let bodies = if length <= SMALL_BODY { &self.small_bodies } else { &self.large_bodies };
         let place = bodies.try_acquire(&user.name, units);

@@ -7,6 +7,7 @@ use super::stored_definition::check_stored;
 use crate::definition::{Backend, Kind as Registered, Kinds, LookupRights};
 use crate::error::StartError;
 use crate::kind::{Kind, ProtectedFields};
+use crate::object::names::check_dns_1123_label;
 use crate::served_kind::{ComputedFrom, SourceResource};
 
 /// Parses all definitions and checks them for conflicts with each other.
@@ -23,6 +24,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             return Err(fault(&kind, "spec.versions", &why));
         }
         check_view(&kind, &parsed)?;
+        check_subresources(&kind, registered)?;
         check_backend(&kind, registered, kinds.is_partial_allowed())?;
         parsed.push(Arc::new(kind));
     }
@@ -91,6 +93,28 @@ fn check_view(kind: &Kind, parsed: &[Arc<Kind>]) -> Result<(), StartError> {
         shown.qualified()
     );
     Err(fault(kind, "spec.names", &why))
+}
+
+/// Rejects subresources of the user that cannot be served.
+fn check_subresources(kind: &Kind, registered: &Registered) -> Result<(), StartError> {
+    let own = ["status", "scale", "finalize"];
+    let built_in = kind.subresource_handlers.iter().map(|handler| handler.name());
+    let mut taken: Vec<&str> = own.into_iter().chain(built_in).collect();
+    for subresource in &registered.subresources {
+        let name = subresource.name();
+        let why = match () {
+            () if taken.contains(&name) => "the name is already used",
+            () if !check_dns_1123_label(name).is_empty() => "the name must be a DNS label",
+            () if subresource.methods().next().is_none() => "no method has a handler",
+            () if matches!(registered.backend, Backend::Reviewed(_)) => "a review has no objects",
+            () => {
+                taken.push(name);
+                continue;
+            }
+        };
+        return Err(fault(kind, &format!("subresource {name:?}"), why));
+    }
+    Ok(())
 }
 
 /// Rejects a definition that its backend does not support.

@@ -202,6 +202,7 @@ impl Running {
         self.serving.begin_draining();
         self.closing.cancel();
         self.serving.drain().await;
+        self.assembled.handler.close_connections().await;
         self.assembled.handler.flush(FLUSH).await;
         let store = Arc::clone(&self.assembled.store);
         drop(self);

@@ -24,7 +24,7 @@ pub(crate) struct Operation<'a> {
     pub parameters: &'a [Value],
     /// The content of the request body, by media type.
     pub body: Option<Value>,
-    /// The content of the response, by media type; `None` for a `Status` or an unknown response.
+    /// The content of the response, by media type.
     pub response: Value,
 }
 

@@ -1,5 +1,9 @@
 //! The query of a request as a Rust type.
 
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use schemars::JsonSchema;
@@ -17,7 +21,7 @@ use crate::error::quote;
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters<T>(pub T);
 
-impl<S: Sync, T: DeserializeOwned + JsonSchema> FromRequestParts<S> for Parameters<T> {
+impl<S: Sync, T: DeserializeOwned + JsonSchema + 'static> FromRequestParts<S> for Parameters<T> {
     type Rejection = Error;
 
     async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, Error> {
@@ -26,8 +30,8 @@ impl<S: Sync, T: DeserializeOwned + JsonSchema> FromRequestParts<S> for Paramete
 }
 
 /// Reads a query as a value of this type.
-fn read<T: DeserializeOwned + JsonSchema>(query: &str) -> Result<T, String> {
-    let schema = schema_of::<T>();
+fn read<T: DeserializeOwned + JsonSchema + 'static>(query: &str) -> Result<T, String> {
+    let schema = known_schema_of::<T>();
     let properties = schema.get("properties").and_then(Value::as_object);
     let mut object = Map::new();
     for (name, text) in form_urlencoded::parse(query.as_bytes()) {
@@ -47,6 +51,13 @@ fn read<T: DeserializeOwned + JsonSchema>(query: &str) -> Result<T, String> {
     }
     serde_json::from_value(Value::Object(object))
         .map_err(|error| format!("the parameters are invalid: {error}"))
+}
+
+/// The schema of a type, which is generated once.
+fn known_schema_of<T: JsonSchema + 'static>() -> Arc<Value> {
+    static KNOWN: LazyLock<Mutex<HashMap<TypeId, Arc<Value>>>> = LazyLock::new(Mutex::default);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(known.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(schema_of::<T>())))
 }
 
 /// The schema of a type, with subschemas inline.

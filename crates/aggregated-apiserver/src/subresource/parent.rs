@@ -11,7 +11,8 @@ use serde_json::Value;
 use super::Error;
 use crate::object::Key;
 
-/// The object that the path names: the Rust type of the kind in the version of the request, or `serde_json::Value`.
+/// The object that the path names, in the version of the request. Use `serde_json::Value` if the kind has several
+/// versions that do not fit one Rust type. A field that is hidden from the user is missing.
 #[derive(Clone, Copy, Debug)]
 pub struct Parent<K>(pub K);
 
@@ -19,8 +20,9 @@ pub struct Parent<K>(pub K);
 #[derive(Clone, Debug)]
 pub struct ParentKey(pub Key);
 
-/// The path behind the subresource, without a slash at its beginning and percent-encoded as in the request; empty if
-/// there is none.
+/// The path behind the subresource, without a slash at its beginning; empty if there is none. It is percent-encoded as
+/// in the request, but kube-apiserver decodes an encoded slash when it forwards a request. No part of the path is `.` or
+/// `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubPath(pub String);
 
@@ -33,9 +35,7 @@ impl<S: Sync, K: DeserializeOwned> FromRequestParts<S> for Parent<K> {
 
     async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, Error> {
         let Some(ParentObject(object)) = head.extensions.get() else {
-            return Err(Error::internal(
-                "the request has no parent: its kind has subresources alone",
-            ));
+            return Err(Error::internal("the request is no request of a subresource"));
         };
         K::deserialize(&**object).map(Self).map_err(|error| {
             Error::internal(format!("the object does not fit the type of the handler: {error}"))

@@ -1,7 +1,9 @@
 //! A kind whose subresources do everything that a handler can do.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use aggregated_apiserver::backend::Reason;
@@ -9,13 +11,14 @@ use aggregated_apiserver::subresource::{
     Caller, Ended, Error, Parameters, Parent, ParentKey, SubPath, Subresource,
 };
 use aggregated_apiserver::{Kind, Kinds, Stored};
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::response::{IntoResponse, Response};
 use futures::{StreamExt, stream};
 use http::StatusCode;
-use http_body_util::BodyExt;
+use http_body::{Frame, SizeHint};
+use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -68,7 +71,10 @@ pub fn machine(log: &Log) -> Kind {
     let brief = Subresource::new("brief").connect(self::console);
     let brief = brief.idle_timeout(Duration::from_secs(10)).long_running(Duration::from_secs(60));
     Kind::stored::<Machine>()
-        .subresource(log.idle_timeout(Duration::from_secs(600)))
+        .subresource(log.idle_timeout(Duration::from_secs(600)).open_ended())
+        .subresource(Subresource::new("image").get(image).long_running(Duration::from_secs(3600)))
+        .subresource(Subresource::new("stop").post(show).supports_dry_run())
+        .subresource(Subresource::new("broken").get(broken))
         .subresource(action.delete(show).accepts::<MachineSpec>().returns::<MachineSpec>())
         .subresource(Subresource::new("fail").post(fail))
         .subresource(Subresource::new("whole").put(whole))
@@ -183,6 +189,38 @@ async fn may(caller: Caller) -> Result<String, Error> {
         ..ResourceAttributes::default()
     };
     caller.may(&permission).await.map(|may| may.to_string())
+}
+
+/// A file that is forwarded: its length is known, and the rest of it never arrives.
+async fn image() -> Body {
+    let first = stream::once(async { Ok::<_, std::io::Error>(Frame::data(Bytes::from("first"))) });
+    Body::new(Announced(StreamBody::new(first.chain(stream::pending()).boxed())))
+}
+
+/// A body with a known length.
+struct Announced<B>(B);
+
+impl<B: HttpBody + Unpin> HttpBody for Announced<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.0).poll_frame(context)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(1000)
+    }
+}
+
+/// A response that panics while it is sent.
+async fn broken() -> Body {
+    let first = stream::once(async { Ok::<_, std::io::Error>("first\n") });
+    let broken = stream::once(async { panic!("while it is sent") });
+    Body::from_stream(first.chain(broken))
 }
 
 /// A response that does not end, of a subresource that is not long-running.

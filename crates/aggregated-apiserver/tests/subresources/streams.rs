@@ -115,6 +115,33 @@ async fn a_stream_of_an_ordinary_subresource_is_cut_at_the_request_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_response_of_known_length_ends_like_a_stream_and_is_incomplete() {
+    let (server, _) = logging().await;
+    let response = server.respond(admin(), request("GET", "a/image", "")).await;
+    assert_eq!(response.headers()["content-length"], "1000");
+    ask(&server, Method::DELETE, &format!("{MACHINES}/a"), &Value::Null).await;
+    // The client must not take the part for the whole.
+    assert!(!rest(response).await.1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_of_a_stream_that_was_cut_gets_an_error() {
+    let (server, _) = logging().await;
+    let response = server.respond(admin(), request("GET", "a/trickle", "")).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(!rest(response).await.1);
+}
+
+#[tokio::test]
+async fn a_response_that_panics_fails_alone() {
+    let (server, _) = logging().await;
+    let response = server.respond(admin(), request("GET", "a/broken", "")).await;
+    let read = tokio::spawn(rest(response)).await;
+    assert!(read.is_err() || !read.unwrap().1);
+    assert_eq!(send(&server, "GET", "a/log", "").await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unread_stream_frees_its_memory_at_its_end() {
     let (server, log) = logging().await;
     let unread = follow(&server).await;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use http::Method;
@@ -61,6 +62,8 @@ struct Series {
     duration: Histogram,
     size: Histogram,
     long_running: Gauge,
+    /// Whether one of the requests was long.
+    was_long_running: AtomicBool,
 }
 
 impl Series {
@@ -77,6 +80,7 @@ impl Series {
             duration: Histogram::new(SECONDS),
             size: Histogram::new(BYTES),
             long_running: Gauge::default(),
+            was_long_running: AtomicBool::new(labels.verb == WATCH),
         }
     }
 
@@ -137,11 +141,11 @@ impl Requests {
     /// Counts a long request that starts, such as a watch. Returns `None` for other requests and for rejected ones.
     pub(super) fn long_running(&self, record: &Record) -> Option<Running> {
         let series = self.series(record);
-        // The status code 101 belongs to a watch over a WebSocket.
         let is_long = series.verb == WATCH || record.is_long_running;
-        if !is_long || ![101, 200].contains(&record.code) {
+        if !is_long || !(record.code == 101 || (200..300).contains(&record.code)) {
             return None;
         }
+        series.was_long_running.store(true, Ordering::Relaxed);
         series.long_running.inc();
         Some(Running(series))
     }
@@ -187,6 +191,7 @@ impl Requests {
                 name,
             }) => {
                 let verb = match verb.as_ref() {
+                    _ if record.is_connection => "CONNECT",
                     "create" => "POST",
                     "delete" => "DELETE",
                     "deletecollection" => "DELETECOLLECTION",
@@ -290,10 +295,10 @@ impl Collector for Requests {
         {
             series.size.encode(family.encode_family(&series.target())?)?;
         }
-        let help = "Watches that are open";
+        let help = "Watches and other long requests that are open";
         let name = "longrunning_requests";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for series in all.iter().filter(|series| series.verb == WATCH) {
+        for series in all.iter().filter(|series| series.was_long_running.load(Ordering::Relaxed)) {
             series.long_running.encode(family.encode_family(&series.target())?)?;
         }
         Ok(())

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
+use http_body_util::BodyExt;
 use tokio::time::sleep;
 
 use super::CustomRequest;
@@ -13,8 +15,8 @@ use crate::object::Key;
 use crate::request::{Activity, Handler, websocket};
 use crate::served_kind::{Backing, ServedKind};
 use crate::subresource::Ended;
-use crate::verb::Redacted;
-use crate::watch_cache::{Scope, WatchCache};
+use crate::user::User;
+use crate::watch_cache::Scope;
 
 /// The reason why a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +70,14 @@ impl Ending {
         let until = sleep(longest.unwrap_or(handler.request_timeout));
         let idle = idle(activity.clone(), longest.is_some().then_some(custom.idle()));
         let withdrawn = target.served.ended.child_token().cancelled_owned();
-        let deleted = deleted(&target.served, key.clone(), uid.filter(|_| longest.is_some()));
+        let parent = Parent {
+            served: target.served.clone(),
+            key: key.clone(),
+            viewer: target.served.kind.hides_from(caller.user).then(|| Arc::clone(caller.user)),
+        };
+        let deleted = parent.deleted(uid.filter(|_| longest.is_some()));
         let permission = caller.permission.take();
-        let (clock, missing) = (handler.clock.clone(), Redacted::default().missing);
+        let (clock, missing) = (handler.clock.clone(), caller.authorized.missing.rights);
         let forbidden = async move {
             match permission {
                 Some(permission) => drop(permission.ended(clock, missing).await),
@@ -105,6 +112,15 @@ impl Ending {
     pub fn activity(&self) -> &Activity {
         &self.activity
     }
+
+    /// The same body, whose transfers are noted.
+    pub fn noted(&self, body: Body) -> Body {
+        let activity = self.activity.clone();
+        Body::new(body.map_frame(move |frame| {
+            activity.note();
+            frame
+        }))
+    }
 }
 
 async fn idle(activity: Activity, longest: Option<Duration>) {
@@ -114,28 +130,49 @@ async fn idle(activity: Activity, longest: Option<Duration>) {
     }
 }
 
-/// Returns when the object with this uid does not exist any more.
-fn deleted(served: &ServedKind, key: Key, uid: Option<String>) -> BoxFuture<'static, ()> {
-    let cache = Arc::clone(&served.cache);
-    match (uid, &served.backing) {
+/// The object of a request, with the user that may see it.
+struct Parent {
+    served: ServedKind,
+    key: Key,
+    /// The user, if the kind may hide the object from it.
+    viewer: Option<Arc<User>>,
+}
+
+impl Parent {
+    /// Returns when the object with this uid does not exist any more, or when the user may not see it any more. Without
+    /// a uid, it never returns.
+    async fn deleted(self, uid: Option<String>) {
+        let Some(uid) = uid else { return pending().await };
         // The cache of a direct kind has the objects of one request.
-        (None, _) | (_, Backing::Direct(_)) => pending().boxed(),
-        (Some(uid), _) => follow(cache, key, uid).boxed(),
+        if matches!(self.served.backing, Backing::Direct(_)) {
+            return pending().await;
+        }
+        loop {
+            let (_, mut changes) = self.served.cache.subscribe(Scope::Object(self.key.clone()));
+            loop {
+                if !self.is_there(&uid) {
+                    return;
+                }
+                // Changes that were lost are found by the next look.
+                if changes.next().await.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn is_there(&self, uid: &str) -> bool {
+        let Some(found) = self.served.cache.get(&self.key) else { return false };
+        let kind = &self.served.kind;
+        let is_visible =
+            self.viewer.as_ref().is_none_or(|viewer| kind.is_visible_to(viewer, &found.object));
+        found.object.uid() == uid && is_visible
     }
 }
 
-async fn follow(cache: Arc<WatchCache>, key: Key, uid: String) {
-    let is_there = || cache.get(&key).is_some_and(|found| found.object.uid() == uid);
-    loop {
-        let (_, mut changes) = cache.subscribe(Scope::Object(key.clone()));
-        loop {
-            if !is_there() {
-                return;
-            }
-            // Changes that were lost are found by the next look.
-            if changes.next().await.is_err() {
-                break;
-            }
-        }
+impl Drop for Ending {
+    /// The request has ended, so tasks of its handler must end, too.
+    fn drop(&mut self) {
+        self.ended.0.cancel();
     }
 }

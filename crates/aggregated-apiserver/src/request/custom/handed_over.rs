@@ -5,35 +5,39 @@ use std::time::Duration;
 use axum::body::Body;
 use http::Response;
 use http_body_util::{BodyExt, Limited};
+use percent_encoding::percent_decode_str;
 use tokio::time::timeout;
 
 use super::Held;
 use super::end::Ending;
 use crate::error::ApiError;
+use crate::quota;
 use crate::record::Upgraded;
+use crate::request::ConnectionHandle;
 use crate::request::route::Target;
-use crate::request::{Activity, ConnectionHandle};
 use crate::subresource::SubPath;
 
 /// The time for the farewell of a handler, such as the close frame of a WebSocket.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The body for the handler: it fails after this number of bytes, and notes the transfers.
-pub(super) fn body(body: Body, limit: usize, activity: Activity) -> Body {
-    let noted = body.map_frame(move |frame| {
-        activity.note();
+/// The body for a handler that reads it while it arrives. It fails after this number of bytes. The permit for the part
+/// that is in memory is held until the body has ended.
+pub(super) fn body(body: Body, limit: usize, permit: Option<quota::Permit>) -> Body {
+    let held = body.map_frame(move |frame| {
+        let _held = &permit;
         frame
     });
     match limit {
-        usize::MAX => Body::new(noted),
-        limit => Body::new(Limited::new(noted, limit)),
+        usize::MAX => Body::new(held),
+        limit => Body::new(Limited::new(held, limit)),
     }
 }
 
 /// The path behind the subresource.
 ///
 /// # Errors
-/// 400 if the path before it has an encoded slash: the path that was authorized would be another one.
+/// 400 if the path before it has an encoded slash: the path that was authorized would be another one. 400 if a part of
+/// the path is `.` or `..`: a proxy would leave the object that was authorized.
 pub(super) fn sub_path(target: &Target, path: &str) -> Result<SubPath, ApiError> {
     let root = if target.served.kind.group.is_empty() { 2 } else { 3 };
     let namespace = if target.namespace.is_some() { 2 } else { 0 };
@@ -45,25 +49,30 @@ pub(super) fn sub_path(target: &Target, path: &str) -> Result<SubPath, ApiError>
             return Err(ApiError::bad_request("the path has an encoded slash in a name"));
         }
     }
-    Ok(SubPath(parts.next().unwrap_or_default().to_owned()))
+    let path = parts.next().unwrap_or_default();
+    let decoded = percent_decode_str(path).decode_utf8_lossy();
+    if decoded.split(['/', '\\']).any(|part| part == "." || part == "..") {
+        return Err(ApiError::bad_request("the path has a part that is . or .."));
+    }
+    Ok(SubPath(path.to_owned()))
 }
 
 /// Follows a connection that a handler has taken over, until it ends. The connection is closed when the request must
 /// end.
-pub(super) fn connection(
+pub(super) fn follow(
     response: &mut Response<Body>,
     connection: ConnectionHandle,
     (held, mut ending): (Held, Ending),
-) {
+) -> impl Future<Output = ()> + Send + 'static {
     // The record of the request is closed when the connection ends.
     let upgraded = Upgraded::default();
     response.extensions_mut().insert(upgraded.clone());
-    tokio::spawn(async move {
+    async move {
         let _held = held;
         let must_end = connection.ended.run_until_cancelled(ending.next()).await.is_some();
         if must_end && timeout(FAREWELL, connection.ended.cancelled()).await.is_err() {
             connection.end().await;
         }
         drop(upgraded);
-    });
+    }
 }
