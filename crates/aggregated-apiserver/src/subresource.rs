@@ -71,7 +71,7 @@
 //! client disconnects, when the object is deleted or hidden from the user, when the user loses the permission, when the
 //! server drains, when no byte is sent in either direction for the [idle timeout](Subresource::idle_timeout), and after
 //! its longest duration. A client that does not read what is sent to it is disconnected after a minute. For objects of a
-//! [direct kind](crate::backend::DirectKind), deletions are not noticed.
+//! direct kind, deletions are not noticed.
 //!
 //! A long request counts against the limit of watches (`--max-watches`), and a connection also against a limit of
 //! connections; one user may have a part of each. The memory of a WebSocket is the business of its handler: set
