@@ -1,11 +1,13 @@
-//! Remote command of Kubernetes as a server, over WebSocket and SPDY/3.1.
+#![doc = include_str!("../README.md")]
 
 mod activity;
 mod error;
 mod lifecycle;
 mod limits;
+pub mod port_forward;
 pub mod remote_command;
 pub mod spdy;
+mod tunnel;
 mod upgrade;
 mod websocket;
 
