@@ -1,5 +1,5 @@
-//! The executors and port forwarders of client-go, against the server of the example and, for comparison, against the
-//! code of kubelet and kube-apiserver.
+//! The executors and port forwarders of client-go, against the server of the example: directly, and behind the code of
+//! kube-apiserver. The same tests run against the code of kubelet, for comparison.
 //!
 //! The tests are reported as ignored if this machine cannot build programs in Go. With `REQUIRE_CONTROL_PLANE` set, they
 //! fail then.
@@ -28,6 +28,7 @@ fn main() {
     let shared = [exec::TESTS, forward::TESTS].concat();
     let ours = [shared.as_slice(), forward::OURS].concat();
     let mut trials = trials_of("pod", world(World::ours), &ours);
+    trials.extend(trials_of("proxied", world(World::proxied), &ours));
     trials.extend(trials_of("kubelet", world(World::kubelet), &shared));
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -1,5 +1,7 @@
 //! A small HTTP server with a "Pod": a few commands, and the ports of this machine.
 
+use std::convert::Infallible;
+use std::future::ready;
 use std::net::SocketAddr;
 
 use futures::StreamExt;
@@ -22,8 +24,7 @@ pub async fn run(listener: TcpListener) -> std::io::Result<()> {
         connection.set_nodelay(true)?;
         connections.spawn(async move {
             let builder = Builder::new(TokioExecutor::new());
-            let service =
-                service_fn(async |request| Ok::<_, std::convert::Infallible>(route(request)));
+            let service = service_fn(|request| ready(Ok::<_, Infallible>(route(request))));
             let io = TokioIo::new(connection);
             let _ = builder.serve_connection_with_upgrades(io, service).await;
         });

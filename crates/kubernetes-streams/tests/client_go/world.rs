@@ -27,8 +27,17 @@ pub struct World {
 }
 
 enum Server {
-    Ours { _runtime: Runtime },
-    Kubelet { _process: Killed },
+    Ours {
+        _runtime: Runtime,
+    },
+    Kubelet {
+        _process: Killed,
+    },
+    /// A proxy, and the server behind it.
+    Proxied {
+        _process: Killed,
+        _ours: Box<World>,
+    },
 }
 
 /// The result of a program.
@@ -52,20 +61,25 @@ impl World {
         Ok(Self { program, address, _server: Server::Ours { _runtime: runtime } })
     }
 
-    /// Starts a server with the code of kubelet and kube-apiserver, which ends with this process.
+    /// Starts a server with the code of kubelet, which ends with this process.
     ///
     /// # Errors
     /// Same as [`World::ours`].
     pub fn kubelet() -> Result<Self> {
         let program = Programs::streams()?;
-        let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubelet");
-        let package = "aggregated-apiserver.dev/kubernetes-streams/kubelet";
-        let kubelet = Programs::built(&module, package, &["go.mod", "go.sum", "main.go"])?;
-        let mut command = Command::new(kubelet);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = Killed(command.spawn()?);
-        let address = first_line(process.0.stdout.take())?.parse()?;
-        Ok(Self { program, address, _server: Server::Kubelet { _process: process } })
+        let (_process, address) = kubelet(&[])?;
+        Ok(Self { program, address, _server: Server::Kubelet { _process } })
+    }
+
+    /// Starts the server of the example behind the code of kube-apiserver.
+    ///
+    /// # Errors
+    /// Same as [`World::ours`].
+    pub fn proxied() -> Result<Self> {
+        let ours = Self::ours()?;
+        let (_process, address) = kubelet(&[&ours.address.to_string()])?;
+        let program = ours.program.clone();
+        Ok(Self { program, address, _server: Server::Proxied { _process, _ours: ours.into() } })
     }
 
     /// Executes a command of the Pod.
@@ -90,6 +104,17 @@ impl World {
         let port: u16 = port.parse().with_context(|| format!("{dialer}: {port:?}"))?;
         Ok((child, ([127, 0, 0, 1], port).into()))
     }
+}
+
+fn kubelet(arguments: &[&str]) -> Result<(Killed, SocketAddr)> {
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubelet");
+    let package = "aggregated-apiserver.dev/kubernetes-streams/kubelet";
+    let program = Programs::built(&module, package, &["go.mod", "go.sum", "main.go"])?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut process = Killed(command.spawn()?);
+    let address = first_line(process.0.stdout.take())?.parse()?;
+    Ok((process, address))
 }
 
 /// A process that is killed when it is dropped.

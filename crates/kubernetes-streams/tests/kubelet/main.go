@@ -1,5 +1,6 @@
-// Kubelet serves the commands and ports of the example "pod" with the code of kubelet and kube-apiserver. It prints its
-// address, and ends when its input does.
+// Kubelet serves the commands and ports of the example "pod" with the code of kubelet. Protocols of newer clients are
+// translated with the code of kube-apiserver. With an address as argument, all requests are sent to that server instead,
+// as kube-apiserver sends them to a kubelet. Kubelet prints its address, and ends when its input does.
 package main
 
 import (
@@ -41,49 +42,74 @@ func main() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
-	location := &url.URL{Scheme: "http", Host: listener.Addr().String()}
-	fmt.Println(location.Host)
-	http.HandleFunc("/exec", func(w http.ResponseWriter, req *http.Request) { exec(w, req, location) })
-	http.HandleFunc("/portforward", func(w http.ResponseWriter, req *http.Request) { forward(w, req, location) })
+	fmt.Println(listener.Addr())
+	upstream := &url.URL{Scheme: "http", Host: listener.Addr().String()}
+	server := server{upstream: upstream, isProxy: len(os.Args) > 1}
+	if server.isProxy {
+		upstream.Host = os.Args[1]
+	}
+	http.HandleFunc("/exec", server.exec)
+	http.HandleFunc("/portforward", server.forward)
 	fmt.Fprintln(os.Stderr, http.Serve(listener, nil))
 }
 
-func exec(w http.ResponseWriter, req *http.Request, location *url.URL) {
-	query := req.URL.Query()
-	isSet := func(name string) bool { return query.Get(name) == "1" || query.Get(name) == "true" }
-	legacy := url.Values{"command": query["command"]}
-	names := map[string]string{"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
-	for name, old := range names {
-		if isSet(name) {
-			legacy.Set(old, "1")
-		}
-	}
-	old := *req
-	old.Form = legacy
-	options, err := remotecommand.NewOptions(&old)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	if !wsstream.IsWebSocketRequestWithStreamCloseProtocol(req) {
-		protocols := remotecommand.SupportedStreamingProtocols
-		remotecommand.ServeExec(w, req, pod{}, "", "", "", query["command"], options, idle, creation, protocols)
-		return
-	}
-	upstream := *location
-	upstream.Path, upstream.RawQuery = req.URL.Path, req.URL.RawQuery
-	streams := translator.Options{
-		Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, Tty: options.TTY,
-	}
-	translator.NewStreamTranslatorHandler(&upstream, nil, 0, streams).ServeHTTP(w, req)
+type server struct {
+	// The server of translated requests.
+	upstream *url.URL
+	isProxy  bool
 }
 
-func forward(w http.ResponseWriter, req *http.Request, location *url.URL) {
+// location returns the location of a request at the upstream server.
+func (s *server) location(req *http.Request) *url.URL {
+	location := *s.upstream
+	location.Path, location.RawQuery = req.URL.Path, req.URL.RawQuery
+	return &location
+}
+
+func (s *server) proxy(req *http.Request) http.Handler {
+	return proxy.NewUpgradeAwareHandler(s.location(req), nil, false, true, responder{})
+}
+
+func (s *server) exec(w http.ResponseWriter, req *http.Request) {
+	query := req.URL.Query()
+	options, err := options(query, req)
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	case wsstream.IsWebSocketRequestWithStreamCloseProtocol(req):
+		streams := translator.Options{
+			Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, Tty: options.TTY,
+		}
+		translator.NewStreamTranslatorHandler(s.location(req), nil, 0, streams).ServeHTTP(w, req)
+	case s.isProxy:
+		s.proxy(req).ServeHTTP(w, req)
+	default:
+		protocols := remotecommand.SupportedStreamingProtocols
+		remotecommand.ServeExec(w, req, pod{}, "", "", "", query["command"], options, idle, creation, protocols)
+	}
+}
+
+// options parses the parameters of kube-apiserver as kubelet parses its own.
+func options(query url.Values, req *http.Request) (*remotecommand.Options, error) {
+	parameters := url.Values{}
+	names := map[string]string{"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
+	for name, parameter := range names {
+		if query.Get(name) == "1" || query.Get(name) == "true" {
+			parameters.Set(parameter, "1")
+		}
+	}
+	request := *req
+	request.Form = parameters
+	return remotecommand.NewOptions(&request)
+}
+
+func (s *server) forward(w http.ResponseWriter, req *http.Request) {
 	if wsstream.IsWebSocketRequestWithTunnelingProtocol(req) {
-		upstream := *location
-		upstream.Path = req.URL.Path
-		handler := proxy.NewUpgradeAwareHandler(&upstream, nil, false, true, responder{})
-		translator.NewTunnelingHandler(handler).ServeHTTP(w, req)
+		translator.NewTunnelingHandler(s.proxy(req)).ServeHTTP(w, req)
+		return
+	}
+	if s.isProxy {
+		s.proxy(req).ServeHTTP(w, req)
 		return
 	}
 	options, err := portforward.NewV4Options(req)
