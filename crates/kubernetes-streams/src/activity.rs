@@ -38,7 +38,10 @@ impl Activity {
 
     async fn pause(limit: Duration, last: impl Fn() -> Instant) -> Error {
         while last().elapsed() < limit {
-            tokio::time::sleep_until(last() + limit).await;
+            match last().checked_add(limit) {
+                Some(end) => tokio::time::sleep_until(end).await,
+                None => std::future::pending().await,
+            }
         }
         Error::Idle(limit)
     }

@@ -19,7 +19,7 @@ pub struct Limits {
     pub message_bytes: usize,
     /// The maximum size of a SPDY control frame, and of its headers after decompression, in bytes.
     pub header_bytes: usize,
-    /// The longest time without a byte in either direction.
+    /// The longest time without a byte in either direction. [`Duration::MAX`] is no limit.
     pub idle: Duration,
     /// The longest time until a SPDY client has created the streams of a command, or both streams of a forwarded
     /// connection.

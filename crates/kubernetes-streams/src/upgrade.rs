@@ -1,8 +1,8 @@
 //! The negotiation of a protocol, from the headers of a request.
 
 use http::header::{
-    CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
-    SEC_WEBSOCKET_VERSION, UPGRADE, X_CONTENT_TYPE_OPTIONS,
+    CONNECTION, CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -121,12 +121,13 @@ pub(crate) fn accept_spdy<P: Clone>(
     if !headers.contains_key(&STREAM_PROTOCOL) {
         return Err(Refused::bad_request(format!(
             "unable to upgrade: header X-Stream-Protocol-Version does not exist in request with {} headers",
-            headers.keys_len()
+            headers.keys().filter(|name| *name != HOST).count()
         )));
     }
     let offered: Vec<&str> = values(headers, &STREAM_PROTOCOL).filter(|v| !v.is_empty()).collect();
     if offered.is_empty() {
-        let all: Vec<&str> = values(headers, &STREAM_PROTOCOL).collect();
+        let all = headers.get_all(&STREAM_PROTOCOL).into_iter();
+        let all: Vec<&str> = all.filter_map(|value| value.to_str().ok()).collect();
         return Err(Refused::bad_request(format!(
             "unable to upgrade: header X-Stream-Protocol-Version contains {}, but no valid protocols",
             list(&all)

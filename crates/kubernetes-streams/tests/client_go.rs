@@ -8,6 +8,8 @@
 mod exec;
 #[path = "client_go/forward.rs"]
 mod forward;
+#[path = "client_go/refusals.rs"]
+mod refusals;
 #[path = "../examples/pod/server.rs"]
 mod server;
 #[path = "client_go/world.rs"]
@@ -25,11 +27,12 @@ fn main() {
     let arguments = Arguments::from_args();
     // Nothing is built to list the tests.
     let world = |start: fn() -> Result<World>| (!arguments.list).then(start);
-    let shared = [exec::TESTS, forward::TESTS].concat();
-    let ours = [shared.as_slice(), forward::OURS].concat();
+    let ours = [exec::TESTS, forward::TESTS, refusals::TESTS, forward::OURS].concat();
+    let proxied = [exec::TESTS, forward::TESTS, forward::OURS].concat();
+    let theirs = [exec::TESTS, forward::TESTS, refusals::TESTS].concat();
     let mut trials = trials_of("pod", world(World::ours), &ours);
-    trials.extend(trials_of("proxied", world(World::proxied), &ours));
-    trials.extend(trials_of("kubelet", world(World::kubelet), &shared));
+    trials.extend(trials_of("proxied", world(World::proxied), &proxied));
+    trials.extend(trials_of("kubelet", world(World::kubelet), &theirs));
     libtest_mimic::run(&arguments, trials).exit();
 }
 

@@ -26,8 +26,8 @@ pub(super) struct Pair {
 pub(super) struct Pairs {
     timeout: Duration,
     waiting: HashMap<Vec<u8>, Half>,
-    /// The requests in the order of their times.
-    deadlines: VecDeque<(Instant, Vec<u8>)>,
+    /// The waiting requests in the order of their deadlines. Without a deadline, they wait for ever.
+    deadlines: VecDeque<(Option<Instant>, Vec<u8>)>,
 }
 
 #[derive(Debug)]
@@ -46,7 +46,8 @@ impl Pairs {
     /// the same type, are refused.
     pub(super) fn add(&mut self, incoming: Incoming) -> Option<Pair> {
         let header = |name| incoming.headers().get(name).and_then(|value| value.to_str().ok());
-        let port = parse_port(header(PORT)?).ok()?;
+        let port = header(PORT)?;
+        let port = parse_port(port, port).ok()?;
         let is_data = match header(STREAM_TYPE)? {
             "data" => true,
             "error" => false,
@@ -61,7 +62,8 @@ impl Pairs {
             }
         };
         let Some(half) = self.waiting.remove(&request) else {
-            self.deadlines.push_back((Instant::now() + self.timeout, request.clone()));
+            let deadline = Instant::now().checked_add(self.timeout);
+            self.deadlines.push_back((deadline, request.clone()));
             let stream = incoming.accept();
             self.waiting.insert(request, Half { is_data, port, stream });
             return None;
@@ -80,7 +82,7 @@ impl Pairs {
 
     /// Waits until a stream has waited for too long, and returns it if it is for an error.
     pub(super) async fn expired(&mut self) -> Option<Stream> {
-        let Some((deadline, _)) = self.deadlines.front() else {
+        let Some((Some(deadline), _)) = self.deadlines.front() else {
             return std::future::pending().await;
         };
         sleep_until(*deadline).await;

@@ -88,7 +88,7 @@ fn parse_ports(query: &str) -> Result<Vec<u16>, String> {
             return Err("query parameter \"port\" cannot be empty".to_owned());
         }
         for port in list.split(',') {
-            ports.push(parse_port(port).map_err(|why| why.replace(port, &list))?);
+            ports.push(parse_port(port, &list)?);
         }
     }
     if ports.is_empty() {
@@ -100,16 +100,21 @@ fn parse_ports(query: &str) -> Result<Vec<u16>, String> {
     Ok(ports)
 }
 
-/// Parses the number of a port.
+/// Parses the number of a port of a parameter, which may be a list.
 ///
 /// # Errors
 /// When it is no number from 1 to 65535.
-pub(super) fn parse_port(text: &str) -> Result<u16, String> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    match text.parse() {
-        Ok(0) => Err(format!("port {text:?} must be > 0")),
-        Ok(port) if is_number => Ok(port),
-        _ => Err(format!("unable to parse {text:?} as a port")),
+pub(super) fn parse_port(port: &str, parameter: &str) -> Result<u16, String> {
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    match port.parse() {
+        Ok(0) => Err(format!("port {parameter:?} must be > 0")),
+        Ok(number) if is_number => Ok(number),
+        _ => {
+            let why = if is_number { "value out of range" } else { "invalid syntax" };
+            Err(format!(
+                "unable to parse {parameter:?} as a port: strconv.ParseUint: parsing {port:?}: {why}"
+            ))
+        }
     }
 }
 
@@ -166,13 +171,19 @@ mod tests {
     #[test]
     fn ports_are_parsed() {
         assert_eq!(parse_ports("port=80&port=443,8080").unwrap(), [80, 443, 8080]);
+        let unparsed = |list: &str, port: &str, why: &str| {
+            format!(
+                "unable to parse {list:?} as a port: strconv.ParseUint: parsing {port:?}: {why}"
+            )
+        };
         for (query, message) in [
             ("", "query parameter \"port\" is required"),
             ("port=", "query parameter \"port\" cannot be empty"),
-            ("port=0", "port \"0\" must be > 0"),
-            ("port=65536", "unable to parse \"65536\" as a port"),
-            ("port=%2B80", "unable to parse \"+80\" as a port"),
-            ("port=80,http", "unable to parse \"80,http\" as a port"),
+            ("port=80,0", "port \"80,0\" must be > 0"),
+            ("port=65536", &unparsed("65536", "65536", "value out of range")),
+            ("port=%2B80", &unparsed("+80", "+80", "invalid syntax")),
+            ("port=80,http", &unparsed("80,http", "http", "invalid syntax")),
+            ("port=80,", &unparsed("80,", "", "invalid syntax")),
         ] {
             assert_eq!(parse_ports(query).unwrap_err(), message);
         }

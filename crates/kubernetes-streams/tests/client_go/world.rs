@@ -82,6 +82,10 @@ impl World {
         Ok(Self { program, address, _server: Server::Proxied { _process, _ours: ours.into() } })
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Executes a command of the Pod.
     pub fn exec(&self, transport: &str, query: &str, input: &[u8]) -> Result<Ran> {
         let url = format!("http://{}/exec?{query}", self.address);
