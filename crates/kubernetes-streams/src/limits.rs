@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// The limits of one connection, which bound the memory and the time that a hostile client can use.
 ///
-/// Responses to pings need no limit of their own: a connection is not read while 64 KiB of output wait for a client that
-/// does not read.
+/// Responses to pings and to new streams need no limit of their own: a connection is not read while 64 KiB of them wait
+/// for a client that does not read.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The maximum number of open streams of a SPDY connection, and of channels of a WebSocket. Further streams are
@@ -17,7 +17,8 @@ pub struct Limits {
     /// The maximum size of a WebSocket message, in bytes. Clients in Go send at most 32 KiB, other clients may send all
     /// of their input as one message.
     pub message_bytes: usize,
-    /// The maximum size of a SPDY control frame, and of its headers after decompression, in bytes.
+    /// The maximum size of a SPDY control frame, and of its headers after decompression, in bytes. A stream holds its
+    /// headers as long as it is open, in some ten times as many bytes.
     pub header_bytes: usize,
     /// The longest time without a byte in either direction. [`Duration::MAX`] is no limit.
     pub idle: Duration,
@@ -36,7 +37,7 @@ impl Default for Limits {
             streams: 256,
             stream_bytes: 64 << 10,
             message_bytes: 1 << 20,
-            header_bytes: 16 << 10,
+            header_bytes: 4 << 10,
             idle: Duration::from_secs(4 * 60 * 60),
             setup: Duration::from_secs(30),
             close: Duration::from_secs(10),

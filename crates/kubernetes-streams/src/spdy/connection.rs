@@ -135,7 +135,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Connection<Io> {
         Ok(())
     }
 
-    /// Reads bytes, unless a stream is full or too many responses wait. Returns the number of bytes, 0 at the end.
+    /// Reads bytes, unless a stream is full or too much output waits. Returns the number of bytes, 0 at the end.
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let is_waiting = self.data.is_some() && !self.input.is_empty();
         if is_waiting || self.shared.lock().is_overloaded() {

@@ -13,7 +13,7 @@ use super::headers::HeaderEncoder;
 use crate::{Error, Limits};
 
 /// The number of bytes of output that wait, above which streams cannot write. The connection is not read while so many
-/// bytes of responses wait: to pings, and to streams that are refused.
+/// bytes without data wait, because a client causes them with pings and new streams.
 const OUTPUT_LIMIT: usize = 64 << 10;
 
 /// The side of a connection.
@@ -37,7 +37,7 @@ impl Shared {
             next: if side == Side::Client { 1 } else { 2 },
             incoming: VecDeque::new(),
             output: BytesMut::new(),
-            responses: 0,
+            control: 0,
             encoder: HeaderEncoder::default(),
             is_closing: false,
             peer_is_closing: false,
@@ -90,8 +90,8 @@ pub(super) struct State {
     /// The streams that the other side opened and that were not accepted yet.
     pub(super) incoming: VecDeque<(u32, HeaderMap)>,
     output: BytesMut,
-    /// The number of bytes of the output that are responses.
-    responses: usize,
+    /// The number of bytes of the output that are not data.
+    control: usize,
     encoder: HeaderEncoder,
     /// Whether this side sends nothing further, besides the output that waits.
     pub(super) is_closing: bool,
@@ -110,16 +110,16 @@ impl State {
         self.output.len() >= OUTPUT_LIMIT
     }
 
-    /// Whether so many responses wait that the connection should not be read. Other output does not stop reading: two
+    /// Whether so much output without data waits that the connection should not be read. Data does not stop reading: two
     /// sides that both wait for the other one to read would never continue.
     pub(super) fn is_overloaded(&self) -> bool {
-        self.responses >= OUTPUT_LIMIT
+        self.control >= OUTPUT_LIMIT
     }
 
     /// Removes the output that waits.
     pub(super) fn take_output(&mut self) -> BytesMut {
         let output = std::mem::take(&mut self.output);
-        self.responses = 0;
+        self.control = 0;
         if !output.is_empty() {
             self.streams.values_mut().for_each(|stream| wake(&mut stream.writer));
         }
@@ -131,19 +131,17 @@ impl State {
         if self.is_closing {
             return;
         }
-        control.encode(&mut self.encoder, &mut self.output);
-        wake(&mut self.connection);
-    }
-
-    fn respond(&mut self, control: &Control) {
         let before = self.output.len();
-        self.send(control);
-        self.responses += self.output.len() - before;
+        control.encode(&mut self.encoder, &mut self.output);
+        self.control += self.output.len() - before;
+        wake(&mut self.connection);
     }
 
     /// Adds data to the output.
     pub(super) fn send_data(&mut self, id: u32, fin: bool, data: &[u8]) {
+        let before = self.output.len();
         frame::encode_data(id, fin, data, &mut self.output);
+        self.control += self.output.len() - before - data.len();
         wake(&mut self.connection);
     }
 
@@ -190,7 +188,7 @@ impl State {
                 }
                 self.remove_closed(id);
             }
-            Control::Ping(id) if is_of(id, self.side.other()) => self.respond(&Control::Ping(id)),
+            Control::Ping(id) if is_of(id, self.side.other()) => self.send(&Control::Ping(id)),
             Control::GoAway { .. } => {
                 self.peer_is_closing = true;
                 wake(&mut self.acceptor);
@@ -215,7 +213,7 @@ impl State {
             return Ok(());
         }
         if self.streams.len() >= self.streams_limit {
-            self.respond(&Control::RstStream { id, status: frame::REFUSED_STREAM });
+            self.send(&Control::RstStream { id, status: frame::REFUSED_STREAM });
             return Ok(());
         }
         let stream = StreamState {
@@ -280,7 +278,7 @@ impl State {
         stream.is_reset = true;
         stream.received = BytesMut::new();
         if is_open {
-            self.respond(&Control::RstStream { id, status });
+            self.send(&Control::RstStream { id, status });
         }
         wake(&mut self.connection);
     }

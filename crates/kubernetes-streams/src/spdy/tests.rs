@@ -240,25 +240,50 @@ async fn refused_streams_do_not_break_the_compression() {
     }
 }
 
-/// A flood of pings from a client that reads no responses stops the connection; it takes no memory.
-#[tokio::test]
-async fn unread_responses_stop_the_connection() {
+/// Sends frames without reading the responses, until the server stops reading. Returns the number of sent bytes.
+async fn flood(mut next: impl FnMut(u32) -> bytes::BytesMut) -> usize {
     let (mut peer, io) = duplex(1000);
     let (connection, handle) = server(io, &Limits::default());
     let mut written = 0;
     let flood = async {
-        let ping = frames(&[Control::Ping(1)]);
-        while written < 1 << 30 {
-            peer.write_all(&ping).await.unwrap();
-            written += ping.len();
+        for round in 0.. {
+            let frames = next(round);
+            peer.write_all(&frames).await.unwrap();
+            written += frames.len();
+            assert!(written < 10 << 20, "the flood is not stopped");
+        }
+    };
+    let accept = async {
+        while let Some(incoming) = handle.accept().await.map(Incoming::accept) {
+            drop(incoming);
         }
     };
     tokio::select! {
         flooded = timeout(Duration::from_millis(300), flood) => assert!(flooded.is_err()),
         ended = connection => panic!("the connection ended: {ended:?}"),
+        () = accept => unreachable!(),
     }
+    written
+}
+
+#[tokio::test]
+async fn unread_responses_to_pings_stop_the_connection() {
+    let written = flood(|_| frames(&[Control::Ping(1)])).await;
     assert!(written < 300_000, "{written} bytes");
-    drop(handle);
+}
+
+#[tokio::test]
+async fn unread_responses_to_streams_stop_the_connection() {
+    let mut encoder = HeaderEncoder::default();
+    let written = flood(|round| {
+        let (id, mut bytes) = (2 * round + 1, bytes::BytesMut::new());
+        for control in [opened(id), Control::RstStream { id, status: CANCEL }] {
+            control.encode(&mut encoder, &mut bytes);
+        }
+        bytes
+    })
+    .await;
+    assert!(written < 1 << 20, "{written} bytes");
 }
 
 #[tokio::test]
