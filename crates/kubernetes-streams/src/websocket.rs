@@ -193,7 +193,9 @@ fn from_socket(error: SocketError) -> Error {
     match error {
         SocketError::ConnectionClosed
         | SocketError::AlreadyClosed
-        | SocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Error::Disconnected,
+        | SocketError::Protocol(
+            ProtocolError::ResetWithoutClosingHandshake | ProtocolError::SendAfterClosing,
+        ) => Error::Disconnected,
         SocketError::Io(error) => error.into(),
         other => Error::protocol(other.to_string()),
     }

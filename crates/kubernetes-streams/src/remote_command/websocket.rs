@@ -88,7 +88,8 @@ where
 /// The streams to the handler.
 struct Inputs {
     stdin: Option<DuplexStream>,
-    is_lost: Arc<AtomicBool>,
+    /// Whether the client has closed the input.
+    is_complete: Arc<AtomicBool>,
     sizes: Option<SizeSender>,
 }
 
@@ -105,8 +106,8 @@ fn streams(options: Options, limits: &Limits) -> (Inputs, Outputs, Session) {
     let (stdout, stdout_writer) = pipe(options.stdout);
     let (stderr, stderr_writer) = pipe(options.stderr);
     let (sizes, sizes_reader) = sizes();
-    let is_lost = Arc::new(AtomicBool::new(false));
-    let input = stdin_reader.map(|pipe| Input { pipe, is_lost: Arc::clone(&is_lost) });
+    let is_complete = Arc::new(AtomicBool::new(false));
+    let input = stdin_reader.map(|pipe| Input { pipe, is_complete: Arc::clone(&is_complete) });
     let session = Session {
         stdin: Stdin::from_option(input),
         stdout: Output::from_option(stdout_writer),
@@ -114,7 +115,7 @@ fn streams(options: Options, limits: &Limits) -> (Inputs, Outputs, Session) {
         sizes: sizes_reader,
     };
     let sizes = options.tty.then_some(sizes);
-    (Inputs { stdin, is_lost, sizes }, Outputs { stdout, stderr }, session)
+    (Inputs { stdin, is_complete, sizes }, Outputs { stdout, stderr }, session)
 }
 
 impl Inputs {
@@ -126,12 +127,16 @@ impl Inputs {
         messages: mpsc::WeakSender<Message>,
     ) -> Result<(), Error> {
         loop {
-            let received = receive(&mut source, codec).await;
-            self.is_lost.store(received.is_err(), Ordering::Release);
-            let Some((channel, data)) = received? else { return Ok(()) };
+            let Some((channel, data)) = receive(&mut source, codec).await? else {
+                self.is_complete.store(true, Ordering::Release);
+                return Ok(());
+            };
             match channel {
                 CLOSE if version >= Version::V5 => match *data {
-                    [STDIN] => self.stdin = None,
+                    [STDIN] => {
+                        self.is_complete.store(true, Ordering::Release);
+                        self.stdin = None;
+                    }
                     [RESIZE] => self.sizes = None,
                     [STDOUT | STDERR | RESULT] => {}
                     _ => return Err(Error::protocol("a close signal without a valid channel")),
@@ -174,10 +179,10 @@ impl Outputs {
     }
 }
 
-/// The input of a command, which fails instead of ending when the connection was lost.
+/// The input of a command, which fails instead of ending when the client has not closed it.
 struct Input {
     pipe: DuplexStream,
-    is_lost: Arc<AtomicBool>,
+    is_complete: Arc<AtomicBool>,
 }
 
 impl AsyncRead for Input {
@@ -189,7 +194,7 @@ impl AsyncRead for Input {
         let (before, is_empty) = (buffer.filled().len(), buffer.remaining() == 0);
         std::task::ready!(Pin::new(&mut self.pipe).poll_read(cx, buffer))?;
         let is_end = buffer.filled().len() == before && !is_empty;
-        if is_end && self.is_lost.load(Ordering::Acquire) {
+        if is_end && !self.is_complete.load(Ordering::Acquire) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         Poll::Ready(Ok(()))

@@ -213,6 +213,23 @@ async fn a_closed_socket_ends_the_input_and_a_lost_one_breaks_it() {
 }
 
 #[tokio::test]
+async fn a_client_that_closes_the_socket_while_it_receives_is_disconnected() {
+    let handler = async |mut session: Session| {
+        while session.stdout.write_all(&[0; 1000]).await.is_ok() {}
+        Outcome::Success
+    };
+    let set = (ALL, Limits::default());
+    let (outcome, ()) = session(protocol("websocket", V5), set, pending(), handler, async |io| {
+        let mut client = connect(io).await;
+        client.next().await.unwrap().unwrap();
+        client.close(None).await.unwrap();
+        while client.next().await.is_some() {}
+    })
+    .await;
+    assert!(matches!(outcome, Err(Error::Disconnected)), "{outcome:?}");
+}
+
+#[tokio::test]
 async fn streams_that_outlive_the_handler_are_closed() {
     let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
     let handler = async move |mut session: Session| {
