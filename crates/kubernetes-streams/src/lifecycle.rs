@@ -44,8 +44,8 @@ pub(crate) async fn run<T>(
 
 /// Sends the last bytes of a connection, and waits until the client has closed it, too.
 ///
-/// A client may read the last bytes slowly, but some of them within [`Limits::idle`]. After `end` is done, it must read them within
-/// [`Limits::close`].
+/// A client may read the last bytes slowly, but some of them within [`Limits::idle`]. After `end` is done, it must read
+/// them within [`Limits::close`].
 ///
 /// # Errors
 /// When the last bytes could not be sent.

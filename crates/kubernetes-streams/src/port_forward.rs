@@ -23,18 +23,18 @@ use protocol::Transport;
 
 /// Forwards connections over an upgraded connection, until the client closes it.
 ///
-/// `open` connects to a port. Its error is a message for the client. kubectl stops forwarding after such a message. If a
-/// connection fails later, only its stream is reset.
+/// `open` connects to a port. Its error is a message for the client. kubectl stops forwarding after such a message. If
+/// a connection fails later, only its stream is reset.
 ///
 /// `end` ends all connections in an orderly way. Its message is sent to the client for each of them. Use
 /// [`std::future::pending`] to forward until the client closes the connection.
 ///
-/// Everything runs in the returned future: dropping it closes all connections. Set `TCP_NODELAY` on the connection, because
-/// messages are small.
+/// Everything runs in the returned future: dropping it closes all connections. Set `TCP_NODELAY` on the connection,
+/// because messages are small.
 ///
 /// # Errors
-/// When the client violates the protocol or exceeds a limit. A client ends the forwarding by closing the connection. This
-/// is not an error.
+/// When the client violates the protocol or exceeds a limit. A client ends the forwarding by closing the
+/// connection. This is not an error.
 pub async fn serve<Io, End, Open, Opening, Target>(
     io: Io,
     protocol: &Protocol,

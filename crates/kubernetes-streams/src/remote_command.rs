@@ -29,16 +29,16 @@ use protocol::Transport;
 
 /// Serves a command over an upgraded connection. Returns the outcome of the session, which the client has received.
 ///
-/// The handler starts when the client has created all of its streams. Its outcome is sent after all of its output. `end`
-/// ends the session in an orderly way: its outcome is sent instead of the handler's, and the handler is dropped. Use
-/// [`std::future::pending`] for a session that only the handler and the client end.
+/// The handler starts when the client has created all of its streams. Its outcome is sent after all of its output.
+/// `end` ends the session in an orderly way: its outcome is sent instead of the handler's, and the handler is dropped.
+/// Use [`std::future::pending`] for a session that only the handler and the client end.
 ///
-/// Everything runs in the returned future: dropping it drops the handler and closes the connection. Set `TCP_NODELAY` on
-/// the connection, because messages are small.
+/// Everything runs in the returned future: dropping it drops the handler and closes the connection. Set `TCP_NODELAY`
+/// on the connection, because messages are small.
 ///
 /// # Errors
-/// When the client closes the connection before the outcome is sent, violates the protocol, or exceeds a limit. After the
-/// connection is closed, the handler has [`Limits::close`] to return, and is then dropped.
+/// When the client closes the connection before the outcome is sent, violates the protocol, or exceeds a
+/// limit. After the connection is closed, the handler has [`Limits::close`] to return, and is then dropped.
 pub async fn serve<Io, End, Handler, Work>(
     io: Io,
     protocol: Protocol,

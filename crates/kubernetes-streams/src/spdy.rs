@@ -3,8 +3,8 @@
 //! [`server`] and [`client`] return a [`Connection`], which is a future that moves the bytes and must be polled, and a
 //! [`Handle`], which accepts and opens [`Stream`]s. Dropping the connection closes it.
 //!
-//! The implementation of Kubernetes (`moby/spdystream`) neither sends nor respects windows. So this one does the same: a
-//! full stream stops reading of the whole connection until it is read.
+//! The implementation of Kubernetes (`moby/spdystream`) neither sends nor respects windows. So this one does the same:
+//! a full stream stops reading of the whole connection until it is read.
 
 mod connection;
 mod frame;

@@ -44,8 +44,8 @@ impl Refused {
         Self { status: StatusCode::FORBIDDEN, ..Self::bad_request(message) }
     }
 
-    /// Returns the response, with the message as text. The response to clients without a common protocol has headers with
-    /// the supported ones.
+    /// Returns the response, with the message as text. The response to clients without a common protocol has headers
+    /// with the supported ones.
     pub fn into_response(self) -> Response<String> {
         let mut response = Response::new(self.message + "\n");
         *response.status_mut() = self.status;

@@ -145,8 +145,8 @@ pub(crate) async fn deliver(
     }
 }
 
-/// Sends messages until all of their senders are dropped, then closes the WebSocket and reports it. Returns only after an
-/// error.
+/// Sends messages until all of their senders are dropped, then closes the WebSocket and reports it. Returns only after
+/// an error.
 pub(crate) async fn send<Io>(
     mut sink: SplitSink<WebSocketStream<Io>, Message>,
     mut messages: mpsc::Receiver<Message>,

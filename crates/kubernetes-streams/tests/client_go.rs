@@ -1,8 +1,8 @@
 //! The executors and port forwarders of client-go, against the server of the example: directly, and behind the code of
 //! kube-apiserver. The same tests run against the code of kubelet, for comparison.
 //!
-//! The tests are reported as ignored if this machine cannot build programs in Go. With `REQUIRE_CONTROL_PLANE` set, they
-//! fail then.
+//! The tests are reported as ignored if this machine cannot build programs in Go. With `REQUIRE_CONTROL_PLANE` set,
+//! they fail then.
 
 #[path = "client_go/exec.rs"]
 mod exec;

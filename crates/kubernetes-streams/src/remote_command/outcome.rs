@@ -10,7 +10,8 @@ use super::protocol::Version;
 pub enum Outcome {
     /// The command ended with exit code 0.
     Success,
-    /// The command ended with this exit code. 0 is the same as [`Outcome::Success`]. Clients in Go accept codes up to 255.
+    /// The command ended with this exit code. 0 is the same as [`Outcome::Success`]. Clients in Go accept codes up to
+    /// 255.
     ExitCode(i32),
     /// The command could not be executed. Clients get the message after `Internal error occurred: `.
     Failed(String),

@@ -55,8 +55,8 @@ pub(super) fn sizes() -> (SizeSender, Sizes) {
 }
 
 impl SizeSender {
-    /// Parses a part of a sequence of JSON objects such as `{"Width":80,"Height":24}`. Everything after an invalid object
-    /// is ignored.
+    /// Parses a part of a sequence of JSON objects such as `{"Width":80,"Height":24}`. Everything after an invalid
+    /// object is ignored.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         // Parts are small, so that the buffer is.
         for part in bytes.chunks(DOCUMENT_LIMIT) {

@@ -110,8 +110,8 @@ impl State {
         self.output.len() >= OUTPUT_LIMIT
     }
 
-    /// Whether so much output without data waits that the connection should not be read. Data does not stop reading: two
-    /// sides that both wait for the other one to read would never continue.
+    /// Whether so much output without data waits that the connection should not be read. Data does not stop reading:
+    /// two sides that both wait for the other one to read would never continue.
     pub(super) fn is_overloaded(&self) -> bool {
         self.control >= OUTPUT_LIMIT
     }

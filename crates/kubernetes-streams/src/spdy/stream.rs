@@ -115,8 +115,8 @@ impl Incoming {
 /// A stream of a connection.
 ///
 /// Reading fails with `ConnectionReset` after the other side has reset the stream, and with `ConnectionAborted` if the
-/// connection ended before the stream did. Dropping a stream ends its data in an orderly way, and discards what is still
-/// received.
+/// connection ended before the stream did. Dropping a stream ends its data in an orderly way, and discards what is
+/// still received.
 #[derive(Debug)]
 pub struct Stream {
     shared: Arc<Shared>,

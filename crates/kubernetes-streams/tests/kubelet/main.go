@@ -1,6 +1,6 @@
 // Kubelet serves the commands and ports of the example "pod" with the code of kubelet. Protocols of newer clients are
-// translated with the code of kube-apiserver. With an address as argument, all requests are sent to that server instead,
-// as kube-apiserver sends them to a kubelet. Kubelet prints its address, and ends when its input does.
+// translated with the code of kube-apiserver. With an address as argument, all requests are sent to that server
+// instead, as kube-apiserver sends them to a kubelet. Kubelet prints its address, and ends when its input does.
 package main
 
 import (
