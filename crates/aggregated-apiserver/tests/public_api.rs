@@ -12,13 +12,14 @@ mod sources;
 use std::path::{Path, PathBuf};
 
 /// The crates whose API other programs use.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "aggregated-apiserver",
     "kubernetes-apply",
     "kubernetes-cel",
     "kubernetes-objects",
     "kubernetes-schema",
     "kubernetes-storage",
+    "kubernetes-streams",
     "standalone-apiserver",
 ];
 

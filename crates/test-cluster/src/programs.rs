@@ -132,6 +132,16 @@ impl Programs {
         Self::built(module, "./typed", &sources)
     }
 
+    /// Builds `streams`, which executes remote commands and forwards ports: `streams exec TRANSPORT URL [tty]`, `streams
+    /// forward TRANSPORT URL PORT`.
+    ///
+    /// # Errors
+    /// Same as [`Programs::informer`].
+    pub fn streams() -> Result<PathBuf> {
+        let module = Path::new(MODULE);
+        Self::built(module, "./streams", &["go.mod", "go.sum", "streams/main.go"])
+    }
+
     /// Builds `watches`, which opens many concurrent watches with a few HTTP clients: `watches KUBECONFIG h2|http1
     /// CLIENTS WATCHES PATH OBJECT`.
     ///

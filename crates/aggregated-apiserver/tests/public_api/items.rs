@@ -10,8 +10,9 @@ use crate::sources::Module;
 /// One line for each public item: its path in the API, then its signature.
 pub fn listing(modules: &[Module]) -> String {
     let mut lines = BTreeSet::new();
-    for (path, name, source) in exports(modules) {
-        let described = describe(modules, &source);
+    for (module, name, source) in exports(modules) {
+        let path: String = module.path.iter().map(|name| format!("{name}::")).collect();
+        let described = describe(&sources(modules, module, &source), &source);
         assert!(!described.is_empty() || is_foreign(&source), "{path}::{name}: {source}");
         if described.is_empty() {
             lines.insert(format!("{path}{name} (of another crate)"));
@@ -21,27 +22,38 @@ pub fn listing(modules: &[Module]) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// The public names: the path with which a user names them, and the name of the item that is defined.
-fn exports(modules: &[Module]) -> Vec<(String, String, String)> {
+/// The public names: the module and the name with which a user names them, and the name of the item that is defined.
+fn exports(modules: &[Module]) -> Vec<(&Module, String, String)> {
     let mut exports = Vec::new();
     for module in modules.iter().filter(|module| is_public(modules, &module.path)) {
-        let path: String = module.path.iter().map(|name| format!("{name}::")).collect();
         for item in &module.items {
             match item {
                 Item::Use(item) if is_pub(&item.vis) => {
                     for (source, name) in names(&item.tree) {
-                        exports.push((path.clone(), name, source));
+                        exports.push((module, name, source));
                     }
                 }
                 item => {
                     if let Some(name) = defined(item) {
-                        exports.push((path.clone(), name.clone(), name));
+                        exports.push((module, name.clone(), name));
                     }
                 }
             }
         }
     }
     exports
+}
+
+/// The modules that may define an item: those in the module that exports it, if one of them does, and otherwise all.
+fn sources<'a>(modules: &'a [Module], exporter: &Module, name: &str) -> Vec<&'a Module> {
+    let defines =
+        |module: &&Module| module.items.iter().any(|item| defined(item).as_deref() == Some(name));
+    let inner = |module: &&Module| module.path.starts_with(&exporter.path);
+    if modules.iter().filter(inner).any(|module| defines(&module)) {
+        modules.iter().filter(inner).collect()
+    } else {
+        modules.iter().collect()
+    }
 }
 
 /// Whether a module and all modules around it are public.
@@ -93,7 +105,7 @@ fn is_foreign(name: &str) -> bool {
 }
 
 /// The lines of the items of this name, without the path: the kind of the item, its fields, variants and methods.
-fn describe(modules: &[Module], name: &str) -> Vec<String> {
+fn describe(modules: &[&Module], name: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut methods: BTreeMap<String, ()> = BTreeMap::new();
     for item in modules.iter().flat_map(|module| &module.items) {
