@@ -11,6 +11,7 @@
 //! - [`Caller`]: the user of the request, its permissions, and a client of the cluster that acts as the user.
 //! - [`SubPath`]: the path behind the subresource, for a proxy.
 //! - [`Ended`]: the time at which a long request must end.
+//! - [`RemoteCommand`] and [`PortForward`]: the protocols of `kubectl exec`, `attach`, `cp` and `port-forward`.
 //!
 //! ```
 //! use aggregated_apiserver::subresource::{Error, Parameters, Parent, Subresource};
@@ -84,6 +85,7 @@ mod error;
 mod handlers;
 mod parameters;
 mod parent;
+mod streams;
 mod success;
 
 pub use caller::Caller;
@@ -91,9 +93,12 @@ pub(crate) use description::Operation;
 pub use ended::Ended;
 pub use error::Error;
 pub(crate) use error::Refusal;
+pub use kubernetes_streams::remote_command::{Outcome, Session, TerminalSize};
 pub use parameters::Parameters;
 pub(crate) use parent::ParentObject;
 pub use parent::{Parent, ParentKey, SubPath};
+pub(crate) use streams::Unchanged;
+pub use streams::{PortForward, RemoteCommand};
 pub use success::Success;
 
 use std::fmt;

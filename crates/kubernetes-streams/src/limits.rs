@@ -30,17 +30,22 @@ pub struct Limits {
     pub close: Duration,
 }
 
+impl Limits {
+    /// The timeouts of kubelet, and sizes with which the streams of a connection hold at most 16 MiB.
+    pub const DEFAULT: Self = Self {
+        streams: 256,
+        stream_bytes: 64 << 10,
+        message_bytes: 1 << 20,
+        header_bytes: 4 << 10,
+        idle: Duration::from_secs(4 * 60 * 60),
+        setup: Duration::from_secs(30),
+        close: Duration::from_secs(10),
+    };
+}
+
 impl Default for Limits {
-    /// Returns the timeouts of kubelet, and sizes with which the streams of a connection hold at most 16 MiB.
+    /// Returns [`Limits::DEFAULT`].
     fn default() -> Self {
-        Self {
-            streams: 256,
-            stream_bytes: 64 << 10,
-            message_bytes: 1 << 20,
-            header_bytes: 4 << 10,
-            idle: Duration::from_secs(4 * 60 * 60),
-            setup: Duration::from_secs(30),
-            close: Duration::from_secs(10),
-        }
+        Self::DEFAULT
     }
 }

@@ -30,7 +30,7 @@ use crate::quota::{self, Account, Room};
 use crate::record::{Record, Step};
 use crate::served_kind::Backing;
 use crate::storage::Versioned;
-use crate::subresource::{self, ParentObject, Refusal, Subresource};
+use crate::subresource::{self, ParentObject, Refusal, Subresource, Unchanged};
 use crate::verb::{self, GetOptions, Read};
 use crate::watch_cache::Scope;
 use crate::write::{self, CriticalSection, Part, WriteOptions};
@@ -291,7 +291,9 @@ impl Handler {
             return Err(ApiError::internal(format!("the handler answers with {status}")));
         }
         let is_error = status.is_client_error() || status.is_server_error();
-        if is_error && !request.custom.is_proxy() && refused::is_text(&response) {
+        let is_unchanged = response.extensions_mut().remove::<Unchanged>().is_some();
+        let is_unchanged = is_unchanged || request.custom.is_proxy();
+        if is_error && !is_unchanged && refused::is_text(&response) {
             return Err(refused::error(response).await);
         }
         let answer = request.caller.answer.clone();

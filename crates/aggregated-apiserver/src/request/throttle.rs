@@ -39,9 +39,12 @@ const LEAST_WATCHES: usize = WATCHES / 40;
 /// `tests/watch_memory` measures; and references to changes, if its client does not read. A watch holds no changes
 /// itself: they are in the window that all watches share.
 const WATCH: usize = (7 << 9) + SMALL_READER + SLOW_WATCHER;
-/// The maximum number of upgraded connections, fewer than there are connections. A connection costs memory by itself,
-/// and has places of its own.
-const UPGRADES: usize = 1_000;
+/// The maximum number of upgraded connections, fewer than there are connections. A small container has fewer.
+const UPGRADES: usize = 400;
+const LEAST_UPGRADES: usize = UPGRADES / 10;
+/// The memory of an upgraded connection besides its TLS, in bytes: what waits for its handler. A hostile client can
+/// make it larger.
+const UPGRADE: usize = 64 << 10;
 /// The part of a body that is in memory at a time if a handler reads it while it arrives, in bytes: the window of a
 /// stream.
 pub(super) const STREAMED_BODY: usize = 512 << 10;
@@ -108,6 +111,7 @@ pub(super) struct Bounds {
     reads: usize,
     writes: usize,
     watches: usize,
+    upgrades: usize,
     large_body_units: usize,
     small_body_units: usize,
     head_units: usize,
@@ -123,6 +127,7 @@ impl Bounds {
             reads,
             writes,
             watches: watches.unwrap_or_else(|| portion.between(LEAST_WATCHES, WATCHES)),
+            upgrades: portion.between(LEAST_UPGRADES, UPGRADES),
             large_body_units: portion.between(LEAST_BODY_UNITS, BODY_UNITS),
             small_body_units: portion.between(LEAST_SMALL_BODY_UNITS, BODY_UNITS),
             head_units: portion.between(LEAST_HEAD_UNITS, HEAD_UNITS),
@@ -146,7 +151,7 @@ impl Bounds {
     pub(super) fn memory(&self) -> usize {
         let heads = (self.head_units + self.head_units_of_strangers) * HEAD_UNIT;
         let bodies = (self.large_body_units + self.small_body_units) * BODY_UNIT;
-        heads + bodies + self.readers
+        heads + bodies + self.readers + self.upgrades * UPGRADE
     }
 }
 
@@ -224,7 +229,7 @@ impl Throttle {
             reads: Arc::new(Levels::new(bounds.reads)),
             writes: Arc::new(Levels::new(bounds.writes)),
             watches: limiter(bounds.watches),
-            upgrades: limiter(UPGRADES),
+            upgrades: limiter(bounds.upgrades),
             costly: Limiter::new(COSTLY, Share::Part(SHARE)).with_waiting_of_user(COSTLY_WAITING),
             large_bodies: limiter(bounds.large_body_units),
             small_bodies: limiter(bounds.small_body_units),

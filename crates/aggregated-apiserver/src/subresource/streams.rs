@@ -1,0 +1,191 @@
+//! Remote commands and port forwarding, as kubectl speaks them.
+
+use std::future::Future;
+
+use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use kubernetes_streams::port_forward;
+use kubernetes_streams::remote_command::{self, Options, Outcome, Session};
+use kubernetes_streams::{Limits, Refused, Upgrade};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Ended, Error};
+
+/// The limits of a connection: at most 2 MiB wait for a handler that does not read.
+const LIMITS: Limits =
+    Limits { streams: 128, stream_bytes: 16 << 10, message_bytes: 256 << 10, ..Limits::DEFAULT };
+const WITHDRAWN: &str = "the server ends the connection";
+
+/// A response that is sent unchanged, because clients know its text.
+#[derive(Clone, Copy)]
+pub(crate) struct Unchanged;
+
+/// A request to execute a command, or to attach to one: `kubectl exec`, `kubectl attach`, `kubectl cp`.
+///
+/// The protocols are those of Kubernetes: `v5.channel.k8s.io` and earlier ones over WebSocket, and SPDY/3.1 for older
+/// clients. Use it with [`connect`](super::Subresource::connect).
+///
+/// ```
+/// use aggregated_apiserver::subresource::{Outcome, RemoteCommand, Subresource};
+/// use axum::response::Response;
+///
+/// /// Returns the input of the client, as the command `cat` does.
+/// async fn exec(command: RemoteCommand) -> Response {
+///     command.run(async |mut session| {
+///         match tokio::io::copy(&mut session.stdin, &mut session.stdout).await {
+///             Ok(_) => Outcome::Success,
+///             Err(error) => Outcome::Failed(error.to_string()),
+///         }
+///     })
+/// }
+///
+/// let exec = Subresource::new("exec").connect(exec);
+/// ```
+pub struct RemoteCommand {
+    connection: Connection<remote_command::Protocol>,
+    options: Options,
+    command: Vec<String>,
+}
+
+/// A request to forward connections to ports: `kubectl port-forward`.
+///
+/// ```
+/// use aggregated_apiserver::subresource::{PortForward, Subresource};
+/// use axum::response::Response;
+/// use tokio::net::TcpStream;
+///
+/// /// Forwards to ports of this machine.
+/// async fn forward(forward: PortForward) -> Response {
+///     forward.run(async |port| {
+///         TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())
+///     })
+/// }
+///
+/// let forward = Subresource::new("portforward").connect(forward);
+/// ```
+pub struct PortForward(Connection<port_forward::Protocol>);
+
+/// A connection that is going to be upgraded.
+struct Connection<P> {
+    upgrade: OnUpgrade,
+    negotiated: Upgrade<P>,
+    ended: Ended,
+}
+
+impl<P> Connection<P> {
+    fn new(head: &Parts, negotiated: Result<Upgrade<P>, Refused>) -> Result<Self, Response> {
+        let negotiated = negotiated.map_err(refused)?;
+        let Some(upgrade) = head.extensions.get::<OnUpgrade>().cloned() else {
+            let why = "the connection cannot be upgraded";
+            return Err(Error::bad_request(why).into_response());
+        };
+        let ended = head.extensions.get::<Ended>().cloned().unwrap_or_default();
+        Ok(Self { upgrade, negotiated, ended })
+    }
+
+    /// Returns the response. Once it is sent, a task serves the connection.
+    fn run<W: Future<Output = ()> + Send>(
+        self,
+        serve: impl FnOnce(TokioIo<Upgraded>, P, Ended) -> W + Send + 'static,
+    ) -> Response
+    where
+        P: Send + 'static,
+    {
+        let Self { upgrade, negotiated: Upgrade { response, protocol, .. }, ended } = self;
+        tokio::spawn(async move {
+            if let Ok(connection) = upgrade.await {
+                serve(TokioIo::new(connection), protocol, ended).await;
+            }
+        });
+        response.map(|()| Body::empty())
+    }
+}
+
+impl RemoteCommand {
+    /// The command with its arguments, from the parameters `command`; empty for `attach`.
+    pub fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    /// The streams that the client asks for.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Returns the response that opens the connection. Then the handler gets the streams of the client, and the client
+    /// gets the outcome. The handler is dropped when the client disconnects or the request [ends](Ended).
+    pub fn run<W: Future<Output = Outcome> + Send + 'static>(
+        self,
+        handler: impl FnOnce(Session) -> W + Send + 'static,
+    ) -> Response {
+        let options = self.options;
+        self.connection.run(async move |io, protocol, ended: Ended| {
+            let end = async {
+                ended.wait().await;
+                let (reason, message) = ("ServiceUnavailable".to_owned(), WITHDRAWN.to_owned());
+                Outcome::Error { code: 503, reason, message }
+            };
+            let served = remote_command::serve(io, protocol, options, &LIMITS, end, handler).await;
+            if let Err(error) = served {
+                tracing::debug!(%error, "a remote command has ended");
+            }
+        })
+    }
+}
+
+impl PortForward {
+    /// Returns the response that opens the connection. Then `open` is called for each connection of the client, with
+    /// the port. It returns the other side, or a text for the client.
+    pub fn run<T, W>(self, open: impl Fn(u16) -> W + Send + Sync + 'static) -> Response
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        W: Future<Output = Result<T, String>> + Send + 'static,
+    {
+        self.0.run(async move |io, protocol, ended: Ended| {
+            let end = async {
+                ended.wait().await;
+                WITHDRAWN.to_owned()
+            };
+            let served = port_forward::serve(io, &protocol, &LIMITS, end, open).await;
+            if let Err(error) = served {
+                tracing::debug!(%error, "a port forwarding has ended");
+            }
+        })
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for RemoteCommand {
+    type Rejection = Response;
+
+    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, Response> {
+        let query = head.uri.query().unwrap_or_default();
+        let options = Options::from_query(query)
+            .map_err(|refused| Error::bad_request(refused.message).into_response())?;
+        let command = form_urlencoded::parse(query.as_bytes());
+        let command = command.filter(|(name, _)| name == "command");
+        let command = command.map(|(_, value)| value.into_owned()).collect();
+        let connection = Connection::new(head, remote_command::negotiate(&head.headers))?;
+        Ok(Self { connection, options, command })
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for PortForward {
+    type Rejection = Response;
+
+    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, Response> {
+        let query = head.uri.query().unwrap_or_default();
+        let negotiated = port_forward::negotiate(&head.headers, query);
+        Connection::new(head, negotiated).map(Self)
+    }
+}
+
+/// The refusal of a protocol, in the form that clients expect.
+fn refused(refused: Refused) -> Response {
+    let mut response = refused.into_response().map(Body::from);
+    response.extensions_mut().insert(Unchanged);
+    response
+}
