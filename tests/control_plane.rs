@@ -26,6 +26,8 @@ mod farm_pods;
 mod harness;
 #[path = "control_plane/in_a_pod.rs"]
 mod in_a_pod;
+#[path = "control_plane/kubelet.rs"]
+mod kubelet;
 #[path = "control_plane/llamas.rs"]
 mod llamas;
 #[path = "control_plane/other_languages.rs"]
@@ -36,6 +38,8 @@ mod owners;
 mod registration;
 #[path = "control_plane/rights.rs"]
 mod rights;
+#[path = "control_plane/subresources.rs"]
+mod subresources;
 #[path = "control_plane/switch.rs"]
 mod switch;
 #[path = "control_plane/world.rs"]
@@ -72,6 +76,9 @@ const TESTS: Group<World> = &[
         budgets::that_cannot_be_counted_allow_nothing,
     ),
     ("a_deployment_is_scaled_up_and_down", farm_pods::follow_a_deployment),
+    ("logs_of_all_containers_are_merged", subresources::logs_of_all_containers_are_merged),
+    ("logs_need_permission", subresources::logs_need_permission_on_logs_of_pods),
+    ("workloads_are_restarted", subresources::workloads_are_restarted),
     ("a_user_without_permission_is_rejected", rights::are_needed),
     ("farm_pods_need_permission_on_pods", rights::on_pods_are_needed),
     ("fields_of_lookups_need_permission", rights::on_what_is_looked_up_are_needed),

@@ -90,7 +90,7 @@ async fn follow(
             }
             // A container that has not started yet has no log.
             Err(kube::Error::Api(status)) if has_prefix && status.code == 400 => {
-                let line = Ok(format!("{prefix}{}\n", status.message).into_bytes());
+                let line = Ok(format!("{prefix}{}\n", status.message.trim_end()).into_bytes());
                 merged.push(stream::once(async { line }).boxed());
                 refused.get_or_insert(kube::Error::Api(status));
             }
