@@ -12,6 +12,8 @@ mod budgets;
 mod changes;
 #[path = "control_plane/clients.rs"]
 mod clients;
+#[path = "control_plane/cluster_proxy.rs"]
+mod cluster_proxy;
 #[path = "control_plane/development.rs"]
 mod development;
 #[path = "control_plane/direct.rs"]
@@ -79,6 +81,8 @@ const TESTS: Group<World> = &[
     ("logs_of_all_containers_are_merged", subresources::logs_of_all_containers_are_merged),
     ("logs_need_permission", subresources::logs_need_permission_on_logs_of_pods),
     ("workloads_are_restarted", subresources::workloads_are_restarted),
+    ("kubectl_reaches_another_cluster", cluster_proxy::leads_to_another_cluster),
+    ("kubectl_streams_from_another_cluster", cluster_proxy::streams_through),
     ("a_user_without_permission_is_rejected", rights::are_needed),
     ("farm_pods_need_permission_on_pods", rights::on_pods_are_needed),
     ("fields_of_lookups_need_permission", rights::on_what_is_looked_up_are_needed),

@@ -1,22 +1,26 @@
-//! A kubelet that serves the logs of containers, and nothing else.
+//! A kubelet that serves the logs of containers, commands and forwarded ports, and nothing else.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Path as PathOf;
+use axum::extract::{Path as PathOf, Request};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use futures::{StreamExt, stream};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
+use kubernetes_streams::Limits;
+use kubernetes_streams::port_forward;
+use kubernetes_streams::remote_command::{self, Options, Outcome, Session};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use test_cluster::Authority;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -42,7 +46,10 @@ impl Kubelet {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let port = listener.local_addr()?.port();
-        let router = Router::new().route("/containerLogs/{namespace}/{pod}/{container}", get(logs));
+        let router = Router::new()
+            .route("/containerLogs/{namespace}/{pod}/{container}", get(logs))
+            .route("/exec/{namespace}/{pod}/{container}", any(exec))
+            .route("/portForward/{namespace}/{pod}", any(forward));
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, router) = (acceptor.clone(), router.clone());
@@ -50,7 +57,8 @@ impl Kubelet {
                     let stream = acceptor.accept(stream).await.ok()?;
                     let service = TowerToHyperService::new(router);
                     let http = Builder::new(TokioExecutor::new());
-                    http.serve_connection(TokioIo::new(stream), service).await.ok()
+                    let served = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
+                    served.await.ok()
                 });
             }
         });
@@ -73,6 +81,57 @@ async fn logs(PathOf((_, _, container)): PathOf<(String, String, String)>, uri: 
     let rest = stream::pending().take(usize::from(follows));
     let lines = stream::iter(lines).map(Ok::<_, std::io::Error>);
     Body::from_stream(lines.chain(rest)).into_response()
+}
+
+/// Returns the input, or the command if there is no input. The command `false` ends with the exit code 3.
+async fn exec(mut request: Request) -> Response {
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let Ok(options) = Options::from_query(&query) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let Ok(upgrade) = remote_command::negotiate(request.headers()) else {
+        return StatusCode::FORBIDDEN.into_response();
+    };
+    let connection = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let io = TokioIo::new(connection.await.ok()?);
+        let run = async |mut session: Session| {
+            if query.contains("command=false") {
+                return Outcome::ExitCode(3);
+            }
+            let done = match options.stdin {
+                true => tokio::io::copy(&mut session.stdin, &mut session.stdout).await.map(drop),
+                false => session.stdout.write_all(query.as_bytes()).await,
+            };
+            done.map_or_else(|error| Outcome::Failed(error.to_string()), |()| Outcome::Success)
+        };
+        let (limits, end) = (Limits::default(), std::future::pending());
+        remote_command::serve(io, upgrade.protocol, options, &limits, end, run).await.ok()
+    });
+    upgrade.response.map(|()| Body::empty())
+}
+
+/// Every port returns what it gets.
+async fn forward(mut request: Request) -> Response {
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let Ok(upgrade) = port_forward::negotiate(request.headers(), &query) else {
+        return StatusCode::FORBIDDEN.into_response();
+    };
+    let connection = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let io = TokioIo::new(connection.await.ok()?);
+        let open = async |_port| {
+            let (near, far) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                let (mut input, mut output) = tokio::io::split(far);
+                tokio::io::copy(&mut input, &mut output).await
+            });
+            Ok(near)
+        };
+        let (limits, end) = (Limits::default(), std::future::pending());
+        port_forward::serve(io, &upgrade.protocol, &limits, end, open).await.ok()
+    });
+    upgrade.response.map(|()| Body::empty())
 }
 
 /// A node with this kubelet.

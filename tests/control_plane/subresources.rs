@@ -9,7 +9,7 @@ use crate::world::{Following, IMAGE, World};
 const ROOT: &str = "/apis/farm.example.com/v1alpha/namespaces/default";
 
 /// A Pod with two containers that run and one that waits.
-fn start_pod(world: &World, name: &str, port: u16) -> Result<()> {
+pub fn start_pod(world: &World, name: &str, port: u16) -> Result<()> {
     let [created, status] = node("stable", port)?;
     world.kubectl(["apply", "-f", "-"]).input(&created.to_string()).run()?;
     let status = status.to_string();

@@ -9,6 +9,10 @@ use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
 
 use crate::error::{ApiError, Given, Reason};
+use crate::log_throttle::LogThrottle;
+
+/// Limits the log lines about other programs.
+static UNAVAILABLE: LogThrottle = LogThrottle::at_most(30);
 
 /// An error of a handler. The client gets it as a `Status`.
 #[derive(Debug)]
@@ -37,6 +41,12 @@ impl Error {
     /// The handler has failed (500). The client gets the text of the error, and it is logged.
     pub fn internal(error: impl fmt::Display) -> Self {
         Self::of(ApiError::internal(error))
+    }
+
+    /// Another program does not answer (503). The text of the error is logged, and the client does not get it.
+    pub fn unavailable(error: impl fmt::Display) -> Self {
+        UNAVAILABLE.log(|suppressed| tracing::warn!(suppressed, %error, "a handler cannot answer"));
+        Self::new(Reason::ServiceUnavailable, "the server behind the subresource does not answer")
     }
 
     pub(crate) fn of(error: ApiError) -> Self {
