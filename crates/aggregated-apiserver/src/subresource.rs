@@ -100,7 +100,7 @@ pub use parameters::Parameters;
 pub(crate) use parent::ParentObject;
 pub use parent::{Parent, ParentKey, SubPath};
 pub(crate) use streams::Unchanged;
-pub use streams::{PortForward, RemoteCommand};
+pub use streams::{NotUpgraded, PortForward, RemoteCommand};
 pub use success::Success;
 
 use std::fmt;

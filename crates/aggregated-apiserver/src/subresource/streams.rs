@@ -69,6 +69,29 @@ pub struct RemoteCommand {
 /// ```
 pub struct PortForward(Connection<port_forward::Protocol>);
 
+/// The response to a request that cannot be upgraded.
+#[derive(Debug)]
+pub struct NotUpgraded(Box<Response>);
+
+impl NotUpgraded {
+    /// The refusal of a protocol, in the form that clients expect.
+    fn of(refused: Refused) -> Self {
+        let mut response = refused.into_response().map(Body::from);
+        response.extensions_mut().insert(Unchanged);
+        Self(Box::new(response))
+    }
+
+    fn because(why: impl Into<String>) -> Self {
+        Self(Box::new(Error::bad_request(why).into_response()))
+    }
+}
+
+impl IntoResponse for NotUpgraded {
+    fn into_response(self) -> Response {
+        *self.0
+    }
+}
+
 /// A connection that is going to be upgraded.
 struct Connection<P> {
     upgrade: OnUpgrade,
@@ -77,11 +100,10 @@ struct Connection<P> {
 }
 
 impl<P> Connection<P> {
-    fn new(head: &Parts, negotiated: Result<Upgrade<P>, Refused>) -> Result<Self, Response> {
-        let negotiated = negotiated.map_err(refused)?;
+    fn new(head: &Parts, negotiated: Result<Upgrade<P>, Refused>) -> Result<Self, NotUpgraded> {
+        let negotiated = negotiated.map_err(NotUpgraded::of)?;
         let Some(upgrade) = head.extensions.get::<OnUpgrade>().cloned() else {
-            let why = "the connection cannot be upgraded";
-            return Err(Error::bad_request(why).into_response());
+            return Err(NotUpgraded::because("the connection cannot be upgraded"));
         };
         let ended = head.extensions.get::<Ended>().cloned().unwrap_or_default();
         Ok(Self { upgrade, negotiated, ended })
@@ -159,12 +181,12 @@ impl PortForward {
 }
 
 impl<S: Sync> FromRequestParts<S> for RemoteCommand {
-    type Rejection = Response;
+    type Rejection = NotUpgraded;
 
-    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, Response> {
+    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, NotUpgraded> {
         let query = head.uri.query().unwrap_or_default();
-        let options = Options::from_query(query)
-            .map_err(|refused| Error::bad_request(refused.message).into_response())?;
+        let options =
+            Options::from_query(query).map_err(|refused| NotUpgraded::because(refused.message))?;
         let command = form_urlencoded::parse(query.as_bytes());
         let command = command.filter(|(name, _)| name == "command");
         let command = command.map(|(_, value)| value.into_owned()).collect();
@@ -174,18 +196,11 @@ impl<S: Sync> FromRequestParts<S> for RemoteCommand {
 }
 
 impl<S: Sync> FromRequestParts<S> for PortForward {
-    type Rejection = Response;
+    type Rejection = NotUpgraded;
 
-    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, Response> {
+    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, NotUpgraded> {
         let query = head.uri.query().unwrap_or_default();
         let negotiated = port_forward::negotiate(&head.headers, query);
         Connection::new(head, negotiated).map(Self)
     }
-}
-
-/// The refusal of a protocol, in the form that clients expect.
-fn refused(refused: Refused) -> Response {
-    let mut response = refused.into_response().map(Body::from);
-    response.extensions_mut().insert(Unchanged);
-    response
 }
