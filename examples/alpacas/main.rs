@@ -26,7 +26,7 @@ enum Command {
 
 /// The kinds of this server.
 fn kinds() -> Kinds {
-    Kinds::new().stored::<alpaca::Alpaca>().computed::<stable::Stable>()
+    Kinds::new().kind(alpaca::kind()).computed::<stable::Stable>()
 }
 
 #[tokio::main]
