@@ -1,9 +1,10 @@
-//! Subresources: paths below each object of a kind, such as `machines/NAME/log`, whose requests code of the user handles.
+//! Subresources: paths below each object of a kind, such as `machines/NAME/log`, whose requests code of the user
+//! handles.
 //!
-//! A handler is a handler of [axum](https://docs.rs/axum): an async function with extractors. The extractors of axum for
-//! heads and bodies work, and so do its responses: bodies of any type, streams, uploads and WebSockets. `Path` and `State`
-//! do not: use the extractors below, and closures that capture their state. The library has authenticated and authorized
-//! the request, and has found the object. These extractors belong to the library:
+//! A handler is a handler of [axum](https://docs.rs/axum): an async function with extractors. The extractors of axum
+//! for heads and bodies work, and so do its responses: bodies of any type, streams, uploads and WebSockets. `Path` and
+//! `State` do not: use the extractors below, and closures that capture their state. The library has authenticated and
+//! authorized the request, and has found the object. These extractors belong to the library:
 //!
 //! - [`Parent`]: the object, as a Rust type or as JSON.
 //! - [`ParentKey`]: the namespace and the name of the object.
@@ -11,7 +12,7 @@
 //! - [`Caller`]: the user of the request, its permissions, and a client of the cluster that acts as the user.
 //! - [`SubPath`]: the path behind the subresource, for a proxy.
 //! - [`Ended`]: the time at which a long request must end.
-//! - [`RemoteCommand`] and [`PortForward`]: the protocols of `kubectl exec`, `attach`, `cp` and `port-forward`.
+//! - [`RemoteCommand`] and [`PortForward`]: the protocols of `pods/exec`, `pods/attach` and `pods/portforward`.
 //!
 //! ```
 //! use aggregated_apiserver::subresource::{Error, Parameters, Parent, Subresource};
@@ -62,7 +63,8 @@
 //!   webhooks get the object of the path as the old object.
 //! - A body of at most 3 MiB is received before the handler is called. A longer one, and that of a long-running
 //!   subresource, is read by the handler while it arrives; an extractor that needs the whole body gets at most 512 KiB.
-//! - A handler is dropped when its client disconnects or its time is over. Spawn a task for work that must be completed.
+//! - A handler is dropped when its client disconnects or its time is over. Spawn a task for work that must be
+//!   completed.
 //! - A response with an error status and a text becomes a `Status` with this text, unless the subresource is a proxy.
 //! - A handler that panics fails one request with 500, and the server continues.
 //!
@@ -71,8 +73,11 @@
 //! A request of a [long-running](Subresource::long_running) subresource has no deadline of the server. It ends when its
 //! client disconnects, when the object is deleted or hidden from the user, when the user loses the permission, when the
 //! server drains, when no byte is sent in either direction for the [idle timeout](Subresource::idle_timeout), and after
-//! its longest duration. A client that does not read what is sent to it is disconnected after a minute. For objects of a
-//! direct kind, deletions are not noticed.
+//! its longest duration. A client that does not read what is sent to it is disconnected after a minute. For objects of
+//! a direct kind, deletions are not noticed.
+//!
+//! Behind kube-apiserver, name such a subresource `attach`, `exec`, `log`, `portforward` or `proxy`: kube-apiserver
+//! cuts the responses of subresources with other names after its own `--request-timeout`, 60 seconds by default.
 //!
 //! A long request counts against the limit of watches (`--max-watches`), and a connection also against a limit of
 //! connections; one user may have a part of each. The memory of a WebSocket is the business of its handler: set
@@ -201,9 +206,9 @@ impl Subresource {
         self.on(&[Method::GET, Method::POST], handler)
     }
 
-    /// Handles GET, HEAD, POST, PUT, PATCH and DELETE requests on the subresource and on all paths below it; [`SubPath`]
-    /// is the rest of the path. The subresource is [long-running](Self::long_running). Bodies are not limited, because they are forwarded
-    /// while they arrive.
+    /// Handles GET, HEAD, POST, PUT, PATCH and DELETE requests on the subresource and on all paths below it;
+    /// [`SubPath`] is the rest of the path. The subresource is [long-running](Self::long_running). Bodies are not
+    /// limited, because they are forwarded while they arrive.
     pub fn proxy<H: Handler<T, ()>, T: 'static>(mut self, handler: H) -> Self {
         use Method as M;
         self.shape = Shape::Proxy;
@@ -229,8 +234,8 @@ impl Subresource {
         self
     }
 
-    /// Allows requests with `?dryRun=All`, which the handlers then must not execute. Without this setting, such requests
-    /// are rejected, except reads and those of a [proxy](Self::proxy).
+    /// Allows requests with `?dryRun=All`, which the handlers then must not execute. Without this setting, such
+    /// requests are rejected, except reads and those of a [proxy](Self::proxy).
     pub fn supports_dry_run(mut self) -> Self {
         self.has_dry_run = true;
         self
@@ -242,8 +247,8 @@ impl Subresource {
         self
     }
 
-    /// Sets the longest body of a request, in bytes; 3 MiB by default. A handler reads a longer body while it arrives, as
-    /// a stream (`axum::body::Body`).
+    /// Sets the longest body of a request, in bytes; 3 MiB by default. A handler reads a longer body while it arrives,
+    /// as a stream (`axum::body::Body`).
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = Some(bytes);
         self
@@ -293,7 +298,7 @@ impl Subresource {
 
     /// Whether a role that may read the objects may use this method: a GET that opens no connection.
     pub(crate) fn is_read(&self, method: &Method) -> bool {
-        self.shape == Shape::Plain && method == Method::GET
+        self.shape == Shape::Plain && [Method::GET, Method::HEAD].contains(method)
     }
 
     /// The name in the path.

@@ -131,8 +131,8 @@ impl Handler {
         Ok((handed, held, ending, Found { object, room, warnings }))
     }
 
-    /// The body for the handler. A short body is read first, so that slow senders occupy no slots. A long one is read by
-    /// the handler, and only a part of it is in memory at a time.
+    /// The body for the handler. A short body is read first, so that slow senders occupy no slots. A long one is read
+    /// by the handler, and only a part of it is in memory at a time.
     async fn body(
         &self,
         request: &CustomRequest<'_>,

@@ -89,9 +89,10 @@ impl Caller {
     }
 
     /// A client of the cluster whose requests act as the user, by impersonation. The ServiceAccount of the server needs
-    /// the permission `impersonate` on `users`, `groups` and `serviceaccounts`, and on `uids` and `userextras/*` of
-    /// `authentication.k8s.io`. Whoever has these permissions may do everything, so check first whether
-    /// [`server_client`](Self::server_client) is enough. Without a cluster, the client calls the server itself.
+    /// the permission `impersonate` on `users`, `groups` and `serviceaccounts`, and on `uids` and `userextras/KEY` of
+    /// `authentication.k8s.io`, with an entry for each key. Whoever has these permissions may do everything, so check
+    /// first whether [`server_client`](Self::server_client) is enough. Without a cluster, the client calls the server
+    /// itself.
     pub fn client(&self) -> Client {
         self.cluster.client_as(&self.user)
     }

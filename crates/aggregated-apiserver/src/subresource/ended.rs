@@ -6,10 +6,10 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use tokio_util::sync::CancellationToken;
 
-/// Completes when a request must end: because the server drains, the object is deleted, the user has lost the permission,
-/// or the time of the request is over. It also completes when the request has ended by itself, so tasks of the handler
-/// can wait for it. A handler that has taken over a connection has five seconds for a farewell, such as the close frame
-/// of a WebSocket, before the connection is closed. A handler that has not answered yet is dropped.
+/// Completes when a request must end: because the server drains, the object is deleted, the user has lost the
+/// permission, or the time of the request is over. It also completes when the request has ended by itself, so tasks of
+/// the handler can wait for it. A handler that has taken over a connection has five seconds for a farewell, such as the
+/// close frame of a WebSocket, before the connection is closed. A handler that has not answered yet is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Ended(pub(crate) CancellationToken);
 

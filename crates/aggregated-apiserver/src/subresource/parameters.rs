@@ -16,8 +16,8 @@ use crate::error::quote;
 /// The query of a request: `?follow=true&tailLines=10`.
 ///
 /// The values are read by the schema of the type, in the same way as kube-apiserver reads options of subresources: a
-/// flag is `false` for `false` and `0`, and `true` for every other value; an array has one item for each parameter of the
-/// name. Parameters that the type does not have are ignored. A value of the wrong type is an error (400).
+/// flag is `false` for `false` and `0`, and `true` for every other value; an array has one item for each parameter of
+/// the name. Parameters that the type does not have are ignored. A value of the wrong type is an error (400).
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters<T>(pub T);
 

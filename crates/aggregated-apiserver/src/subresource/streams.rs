@@ -24,7 +24,9 @@ const WITHDRAWN: &str = "the server ends the connection";
 #[derive(Clone, Copy)]
 pub(crate) struct Unchanged;
 
-/// A request to execute a command, or to attach to one: `kubectl exec`, `kubectl attach`, `kubectl cp`.
+/// A request to execute a command, or to attach to one, in the protocol of `pods/exec` and `pods/attach`. Programs with
+/// client-go send such requests to any subresource; `kubectl exec` sends them to Pods alone, so it needs a
+/// [proxy](super::forward) in front of this.
 ///
 /// The protocols are those of Kubernetes: `v5.channel.k8s.io` and earlier ones over WebSocket, and SPDY/3.1 for older
 /// clients. Use it with [`connect`](super::Subresource::connect).
@@ -51,7 +53,7 @@ pub struct RemoteCommand {
     command: Vec<String>,
 }
 
-/// A request to forward connections to ports: `kubectl port-forward`.
+/// A request to forward connections to ports, in the protocol of `pods/portforward`.
 ///
 /// ```
 /// use aggregated_apiserver::subresource::{PortForward, Subresource};

@@ -23,8 +23,8 @@ use crate::subresource::Ended;
 const OVERTIME: Duration = Duration::from_secs(5);
 
 /// The response of a handler. A body that is in memory as a whole stays as it is. Another one is sent while it is made:
-/// its memory is counted by what has not been sent yet, and it ends when the request must end, also while the client does
-/// not read. `cuts` says whether the response is then incomplete.
+/// its memory is counted by what has not been sent yet, and it ends when the request must end, also while the client
+/// does not read. `cuts` says whether the response is then incomplete.
 pub(super) fn response(
     response: Response<Body>,
     answer: Answer,
