@@ -291,7 +291,10 @@ fn rights(
     let is_written = |backend: &Backend| match backend {
         Backend::Stored { .. } => true,
         Backend::Virtual(backend) => backend.writes() != Writes::default(),
-        Backend::Direct(_) | Backend::Computed { .. } | Backend::Reviewed(_) => false,
+        Backend::Direct(_)
+        | Backend::Computed { .. }
+        | Backend::Reviewed(_)
+        | Backend::Elsewhere => false,
     };
     if kinds.iter().any(|kind| is_written(&kind.backend)) {
         rules.push(json!({
@@ -387,6 +390,7 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
             Backend::Direct(_) | Backend::Computed { .. } => readable.push(&kind.names.plural),
             // A review is a read: it is sent by a create, but not stored.
             Backend::Reviewed(_) => asked.push(kind.names.plural.as_str()),
+            Backend::Elsewhere => {}
         }
     }
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
@@ -451,7 +455,8 @@ fn read(kinds: &Kinds) -> BTreeMap<Option<&'static str>, Vec<Value>> {
         Backend::Stored { .. }
         | Backend::Virtual(_)
         | Backend::Direct(_)
-        | Backend::Reviewed(_) => None,
+        | Backend::Reviewed(_)
+        | Backend::Elsewhere => None,
     });
     let is_same = |one: &SourceKind, other: &SourceKind| {
         let place = |kind: &SourceKind| kind.scope.namespace();

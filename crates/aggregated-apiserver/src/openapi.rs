@@ -122,6 +122,9 @@ impl Documents {
                         described.extend(typed::schemas(version.schema.types(), id));
                     }
                 }
+                if matches!(served.backing, Backing::Elsewhere) {
+                    continue;
+                }
                 let names = &kind.names;
                 let object = schemas::object(kind, version);
                 described.insert(schemas::name(kind, version, &names.kind), object);

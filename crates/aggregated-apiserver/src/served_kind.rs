@@ -88,6 +88,8 @@ pub enum Backing {
     Computed(Arc<ComputedFrom>),
     /// A handler of reviews. Objects are not stored and cannot be read.
     Reviewed(Arc<ReviewHandler>),
+    /// Another server has the objects. Only subresources are served.
+    Elsewhere,
 }
 
 /// The store of a virtual kind, which sends writes to its backend.
@@ -181,7 +183,8 @@ impl ServedKind {
             Backing::Stored(_)
             | Backing::Virtual(_)
             | Backing::Direct(_)
-            | Backing::Reviewed(_) => None,
+            | Backing::Reviewed(_)
+            | Backing::Elsewhere => None,
         }
     }
 
@@ -191,7 +194,10 @@ impl ServedKind {
             Backing::Stored(store) | Backing::Virtual(VirtualBacking { store, .. }) => {
                 Some((store, Collection::new(&self.kind.collection())))
             }
-            Backing::Direct(_) | Backing::Computed(_) | Backing::Reviewed(_) => None,
+            Backing::Direct(_)
+            | Backing::Computed(_)
+            | Backing::Reviewed(_)
+            | Backing::Elsewhere => None,
         }
     }
 }
@@ -223,7 +229,8 @@ impl ServedKind {
             Backing::Virtual(_)
             | Backing::Direct(_)
             | Backing::Computed(_)
-            | Backing::Reviewed(_) => Ok(()),
+            | Backing::Reviewed(_)
+            | Backing::Elsewhere => Ok(()),
         }
     }
 }

@@ -85,6 +85,7 @@ pub fn verbs(served: &ServedKind) -> &'static [Verb] {
         Backing::Direct(_) => &[Verb::Get, Verb::List],
         Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
         Backing::Reviewed(_) => &[Verb::Create],
+        Backing::Elsewhere => &[],
     }
 }
 

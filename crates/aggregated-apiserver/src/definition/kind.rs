@@ -109,6 +109,12 @@ impl Kind {
         Self::new(kind.definition, Backend::Direct(Arc::new(kind.backend)))
     }
 
+    /// A kind whose objects another server serves: this server serves [subresources](crate::subresource) of them alone,
+    /// in a group of its own. The handlers get the namespace and the name of the object, and no object.
+    pub fn elsewhere(definition: CustomResourceDefinition) -> Self {
+        Self::new(definition, Backend::Elsewhere)
+    }
+
     /// A computed kind.
     pub fn computed<K: Computed>() -> Self {
         let backend = computed_by::<K, (computed::Only<K>,)>(&K::field_permissions());
@@ -299,6 +305,8 @@ pub enum Backend {
     },
     /// The objects are reviews: code answers each create request, and nothing is stored.
     Reviewed(Arc<ReviewHandler>),
+    /// Another server serves the objects.
+    Elsewhere,
 }
 
 /// A resource of the cluster that a kind is computed from or looks up.

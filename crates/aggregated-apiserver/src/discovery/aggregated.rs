@@ -49,7 +49,13 @@ fn resource(group: &str, version: &str, served: &ServedKind) -> Value {
         "singularResource": kind.names.singular,
         "verbs": verbs(served),
     });
-    add_other_names(&mut resource, kind);
+    // A kind whose objects another server serves has subresources alone. kube-apiserver describes their parent like this.
+    if verbs(served).is_empty() {
+        resource["responseKind"] = json!({"group": "", "version": "", "kind": ""});
+        resource["singularResource"] = "".into();
+    } else {
+        add_other_names(&mut resource, kind);
+    }
     let parts: Vec<Value> = subresource_entries(served, version).iter().map(subresource).collect();
     if !parts.is_empty() {
         resource["subresources"] = parts.into();

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::kind::api_version;
 use crate::served_kind::ServedKind;
+use crate::verb;
 
 /// `/api`
 pub(super) fn core_versions(versions: &Versions<'_>) -> Value {
@@ -53,7 +54,9 @@ pub(super) fn resource_list(group: &str, version: &str, resources: &Resources<'_
         .flat_map(|served| {
             let parts = subresource_entries(served, version);
             let parts = parts.iter().map(|entry| subresource(served, entry)).collect::<Vec<_>>();
-            std::iter::once(resource(served)).chain(parts)
+            // A kind whose objects another server serves has subresources alone.
+            let own = (!verb::verbs(served).is_empty()).then(|| resource(served));
+            own.into_iter().chain(parts)
         })
         .collect();
     json!({

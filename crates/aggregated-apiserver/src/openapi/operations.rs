@@ -42,6 +42,9 @@ pub(super) fn paths(served: &ServedKind, version: &Version) -> Vec<(String, Valu
         }
         paths.push((path, one.part(&subresource)));
     }
+    if one.verbs.is_empty() {
+        return paths;
+    }
     paths.extend([(collection, one.collection()), (item, one.item())]);
     if one.namespaced {
         paths.push((format!("{root}/{plural}"), one.over_all()));

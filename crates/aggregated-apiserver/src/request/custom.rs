@@ -201,7 +201,9 @@ impl Handler {
             head.extensions.remove::<OnUpgrade>();
         }
         let extensions = &mut head.extensions;
-        extensions.insert(ParentObject(parent));
+        if !parent.is_null() {
+            extensions.insert(ParentObject(parent));
+        }
         extensions.insert(subresource::ParentKey(key));
         extensions.insert(ending.ended().clone());
         let (user, cluster) = (Arc::clone(request.caller.user), self.cluster.clone());
@@ -224,6 +226,10 @@ impl Handler {
         (account, permit): (&Account, &mut Permit),
     ) -> Result<Found, ApiError> {
         let CustomRequest { caller, target, custom, .. } = request;
+        if matches!(target.served.backing, Backing::Elsewhere) {
+            let (object, room, warnings) = (Arc::default(), account.room(0)?, Vec::new());
+            return Ok(Found { object, room, warnings });
+        }
         let mut options = GetOptions::default();
         if target.served.kind.hides_from(caller.user) {
             options.viewer = Some(Arc::clone(caller.user));

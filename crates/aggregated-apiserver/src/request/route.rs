@@ -17,7 +17,7 @@ use crate::kind::{Kind, Routing, Version};
 use crate::object::Key;
 use crate::object::names::check_path_segment;
 use crate::object::selector::FieldSelector;
-use crate::served_kind::{ServedKind, ServedKinds};
+use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::subresource::Subresource;
 use crate::verb::{ServedSubresource, Verb, subresources, verbs};
 use crate::write::Part;
@@ -357,6 +357,9 @@ fn target(
     if let Some(fault) = check_path_segment(path.name).first() {
         let name = crate::error::quote(path.name);
         return Err(ApiError::bad_request(format!("Name parameter invalid: {name}: {fault}")));
+    }
+    if subresource.is_none() && matches!(served.backing, Backing::Elsewhere) {
+        return Err(ApiError::no_such_resource());
     }
     let verbs = subresource.as_ref().map_or_else(|| verbs(served), |one| &one.verbs);
     let verb = verb.filter(|verb| verbs.contains(verb)).ok_or_else(|| {

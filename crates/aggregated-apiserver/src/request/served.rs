@@ -36,11 +36,9 @@ pub fn observed(
     inflight: (usize, usize),
 ) -> Observed {
     // A view shows the objects of another kind.
-    let kept = served
-        .kinds
-        .iter()
-        .filter(|one| one.kind.view.is_none())
-        .filter(|one| !matches!(one.backing, Backing::Direct(_) | Backing::Reviewed(_)));
+    let kept = served.kinds.iter().filter(|one| one.kind.view.is_none()).filter(|one| {
+        !matches!(one.backing, Backing::Direct(_) | Backing::Reviewed(_) | Backing::Elsewhere)
+    });
     let kinds = kept.map(|one| {
         let extent = one.cache.extent();
         KeptKind {

@@ -21,12 +21,24 @@ struct Ends {
     is_reset: AtomicBool,
     /// The task that generates and sends the response; the only one that is woken.
     task: AtomicWaker,
-    /// The connection that carries the stream.
-    connection: CancellationToken,
+    connection: Connection,
     /// Whether a task generates and sends the response on a stream of its own.
     has_stream: AtomicBool,
-    /// The connection, if it carries one request at a time.
-    handle: Option<ConnectionHandle>,
+}
+
+/// The connection that carries the stream.
+#[derive(Debug)]
+enum Connection {
+    /// The token that closes the connection.
+    Shared(CancellationToken),
+    /// A connection that carries one request at a time.
+    Own(Box<ConnectionHandle>),
+}
+
+impl Default for Connection {
+    fn default() -> Self {
+        Self::Shared(CancellationToken::new())
+    }
 }
 
 /// The stream of a connection, which can be closed from outside.
@@ -99,18 +111,22 @@ impl StreamReset {
     /// The handle of a stream. Cancelling `connection` closes the connection. It is never cancelled if the connection
     /// carries the requests of many users.
     pub fn new(connection: CancellationToken) -> Self {
+        let connection = Connection::Shared(connection);
         Self(Arc::new(Ends { connection, has_stream: true.into(), ..Ends::default() }))
     }
 
     /// The handle of a connection that carries one request at a time.
     pub fn of_connection(handle: ConnectionHandle) -> Self {
-        let connection = handle.ended.clone();
-        Self(Arc::new(Ends { connection, handle: Some(handle), ..Ends::default() }))
+        let connection = Connection::Own(Box::new(handle));
+        Self(Arc::new(Ends { connection, ..Ends::default() }))
     }
 
     /// The connection, if it carries one request at a time.
     pub fn connection(&self) -> Option<&ConnectionHandle> {
-        self.0.handle.as_ref()
+        match &self.0.connection {
+            Connection::Own(handle) => Some(handle),
+            Connection::Shared(_) => None,
+        }
     }
 
     /// Runs the future that generates and sends the response, until it is done or the stream is reset. A stream has one
@@ -144,7 +160,10 @@ impl StreamReset {
             self.0.is_reset.store(true, Ordering::Release);
             self.0.task.wake();
         } else {
-            self.0.connection.cancel();
+            match &self.0.connection {
+                Connection::Shared(connection) => connection.cancel(),
+                Connection::Own(handle) => handle.ended.cancel(),
+            }
         }
     }
 }

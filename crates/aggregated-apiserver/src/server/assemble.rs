@@ -123,7 +123,8 @@ impl Assembled {
                         Backend::Virtual(_)
                         | Backend::Direct(_)
                         | Backend::Computed { .. }
-                        | Backend::Reviewed(_) => Arc::clone(&of_process),
+                        | Backend::Reviewed(_)
+                        | Backend::Elsewhere => Arc::clone(&of_process),
                     };
                     WatchCache::sharing(sequencer, bounds.window, &windows)
                 }
@@ -153,6 +154,10 @@ impl Assembled {
                 Backend::Reviewed(review) => {
                     cache.mark_synced();
                     Backing::Reviewed(Arc::clone(review))
+                }
+                Backend::Elsewhere => {
+                    cache.mark_synced();
+                    Backing::Elsewhere
                 }
             };
             let mut one = ServedKind {

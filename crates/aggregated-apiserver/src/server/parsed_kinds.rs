@@ -152,7 +152,10 @@ fn check_backend(
             }
             computed_from(kind, sources, rights).map(drop)
         }
-        Backend::Reviewed(_) => Ok(()),
+        Backend::Elsewhere if registered.subresources.is_empty() => {
+            Err(fault(kind, "spec.names", "has neither objects nor subresources"))
+        }
+        Backend::Reviewed(_) | Backend::Elsewhere => Ok(()),
     }
 }
 

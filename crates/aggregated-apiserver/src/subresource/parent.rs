@@ -35,7 +35,8 @@ impl<S: Sync, K: DeserializeOwned> FromRequestParts<S> for Parent<K> {
 
     async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, Error> {
         let Some(ParentObject(object)) = head.extensions.get() else {
-            return Err(Error::internal("the request is no request of a subresource"));
+            let why = "the handler gets no object, because another server has it";
+            return Err(Error::internal(why));
         };
         K::deserialize(&**object).map(Self).map_err(|error| {
             Error::internal(format!("the object does not fit the type of the handler: {error}"))

@@ -67,7 +67,7 @@ pub fn subresources(served: &ServedKind, version: &Version) -> Vec<ServedSubreso
         Backing::Stored(_) => CHANGE,
         Backing::Virtual(backing) if backing.backend.writes().update => CHANGE,
         Backing::Virtual(_) | Backing::Direct(_) => &[Verb::Get],
-        Backing::Computed(_) | Backing::Reviewed(_) => return all,
+        Backing::Computed(_) | Backing::Reviewed(_) | Backing::Elsewhere => return all,
     };
     let kind = &served.kind;
     if version.subresources.status {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use aggregated_apiserver::backend::{
     Backend, BackendError, DirectKind, Item, Listing, Poll, Read, ReadContext, VirtualKind,
 };
-use aggregated_apiserver::subresource::{Parent, Subresource};
+use aggregated_apiserver::subresource::{Parent, ParentKey, Subresource};
 use aggregated_apiserver::{Computed, InProcess, Kind, Kinds, Visibility};
 use axum::body::Body;
 use futures::{StreamExt, stream};
@@ -175,4 +175,37 @@ async fn computed_objects_have_subresources_for_readers_of_their_sources() {
         assert!(error.contains("cannot get resource \\\"configmaps\\\""), "{error}");
         assert_eq!(text(ask("joe").await).await.1, "hello");
     }
+}
+
+#[tokio::test]
+async fn objects_of_another_server_have_subresources_here() {
+    let show = async |ParentKey(key): ParentKey| key.to_string();
+    let wrong = async |Parent(machine): Parent<Machine>| machine.spec.image;
+    let kind = Kind::elsewhere(Machine::crd())
+        .subresource(Subresource::new("show").get(show).put(show))
+        .subresource(Subresource::new("wrong").get(wrong));
+    let server = server_of(Kinds::new().kind(kind)).await;
+    assert_eq!(
+        send(&server, "GET", "any/show", "").await,
+        (200.try_into().unwrap(), "n/any".into())
+    );
+    assert_eq!(send(&server, "PUT", "any/show", "").await.0, 200);
+    let (status, error) = send(&server, "GET", "any/wrong", "").await;
+    assert_eq!(status, 500);
+    assert!(error.contains("another server has it"), "{error}");
+    for (method, path) in [("GET", "any"), ("DELETE", "any"), ("GET", "any/status")] {
+        assert_eq!(send(&server, method, path, "").await.0, 404, "{method} {path}");
+    }
+    let path = "/apis/example.com/v1";
+    let (_, list) = test_server::ask(&server, "GET", path, &json!(null)).await;
+    let names: Vec<_> =
+        list["resources"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["machines/show", "machines/wrong"]);
+    let document = "/openapi/v3/apis/example.com/v1";
+    let (_, document) = test_server::ask(&server, "GET", document, &json!(null)).await;
+    assert_eq!(document["paths"].as_object().unwrap().len(), 2);
+    let none = api_server(Kinds::new().kind(Kind::elsewhere(Machine::crd())));
+    let error = none.in_process(test_server::unreachable_cluster()).await.err().unwrap();
+    let expected = "kind machines.example.com: spec.names: has neither objects nor subresources";
+    assert_eq!(error.to_string(), expected);
 }
