@@ -11,7 +11,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::erased::{BATCH, CALLS, TIMEOUT, caught, slot, to_tree};
-use super::objects::{self, Omitted};
+use super::objects;
+use super::origin::Former;
 use super::write_error::WriteError;
 use super::{BackendError, Read, ReadContext};
 use crate::error::{ApiError, Reason};
@@ -244,7 +245,7 @@ impl WriteError {
 /// An object of the kind. The namespace is that of the request if the backend omits it.
 fn object(kind: &Kind, mut tree: Tree, asked: &Key) -> Result<Object, String> {
     objects::fill_key(&mut tree, asked);
-    objects::to_object(kind, tree, Omitted::Nothing, &[])
+    objects::to_object(kind, tree, Former::UNKNOWN, &[])
 }
 
 fn get<B: Read>(backend: &Arc<B>) -> Get {

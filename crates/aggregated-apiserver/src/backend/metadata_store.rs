@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -12,6 +13,9 @@ use crate::object::{Key, Object, Tree};
 use crate::storage::{
     Collection, Commit, LogEntry, LogReader, Precondition, Revision, Store, StoreError, Versioned,
 };
+
+/// The field of a record with the [hash](StoredMetadata::content_hash) of the object.
+pub(super) const CONTENT_HASH: &str = "contentHash";
 
 /// The metadata of the objects of one virtual kind.
 pub(crate) struct MetadataStore {
@@ -174,9 +178,21 @@ impl MetadataStore {
 }
 
 /// The metadata in a record.
-pub(super) fn metadata_of(record: &Object) -> Tree {
-    match record.to_tree().remove("metadata") {
-        Some(serde_json::Value::Object(metadata)) => metadata,
-        _ => Tree::new(),
+#[derive(Debug)]
+pub(super) struct StoredMetadata {
+    pub metadata: Tree,
+    /// The hash of the object for which the generation holds.
+    pub content_hash: Option<String>,
+}
+
+impl StoredMetadata {
+    pub(super) fn of(record: &Object) -> Self {
+        let mut tree = record.to_tree();
+        let metadata = match tree.remove("metadata") {
+            Some(Value::Object(metadata)) => metadata,
+            _ => Tree::new(),
+        };
+        let content_hash = tree.get(CONTENT_HASH).and_then(Value::as_str).map(str::to_owned);
+        Self { metadata, content_hash }
     }
 }

@@ -134,7 +134,8 @@ impl Assembled {
                 Backend::Virtual(backend) => {
                     let of_process = Arc::clone(&of_process);
                     let limit = bounds.of_backend();
-                    let opened = open_backend(&kind, backend, (of_process, limit), &store).await?;
+                    let opened =
+                        open_backend(&kind, backend, (of_process, limit), (&store, &clock)).await?;
                     let collection = Collection::new(&kind.collection());
                     let followed = opened.follow(&collection, cache.clone()).await;
                     followed.map_err(|error| fault(&kind, "storage", &error.to_string()))?;
@@ -238,7 +239,7 @@ async fn open_backend(
     kind: &Arc<Kind>,
     backend: &Arc<ErasedBackend>,
     (sequencer, limit): (Arc<RevisionSequencer>, usize),
-    store: &Arc<dyn Store>,
+    (store, clock): (&Arc<dyn Store>, &Clock),
 ) -> Result<Arc<BackendStore>, StartError> {
     let metadata = match backend.keeps_metadata() {
         true => None,
@@ -248,7 +249,7 @@ async fn open_backend(
         }
     };
     let (kind, backend) = (Arc::clone(kind), Arc::clone(backend));
-    Ok(Arc::new(BackendStore::new(kind, backend, sequencer, limit, metadata)))
+    Ok(Arc::new(BackendStore::new(kind, backend, sequencer, limit, (metadata, clock.clone()))))
 }
 
 /// Whether the objects of a kind are stored in namespaces.

@@ -98,8 +98,14 @@ async fn history(seed: u64) {
             newest = revision;
             let before = known.remove(&book.name_any());
             assert_eq!(before.is_none(), is_added, "seed {seed}: {event:?} after {before:?}");
-            let same = before.is_none_or(|before| before.uid() == book.uid());
-            assert!(same, "seed {seed}: the uid has changed: {event:?}");
+            if let Some(before) = before.filter(|_| !matches!(event, WatchEvent::Deleted(_))) {
+                let identity = |book: &Book| (book.uid(), book.creation_timestamp());
+                assert_eq!(identity(&before), identity(book), "seed {seed}: {event:?}");
+                let (old, new) = (before.metadata.generation, book.metadata.generation);
+                let is_incremented = new > old;
+                assert!(new >= old && old.is_some(), "seed {seed}: {event:?} after {before:?}");
+                assert_eq!(before.spec != book.spec, is_incremented, "seed {seed}: {event:?}");
+            }
             if !matches!(event, WatchEvent::Deleted(_)) {
                 known.insert(book.name_any(), book.clone());
             }

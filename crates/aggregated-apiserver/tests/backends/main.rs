@@ -5,6 +5,7 @@
 mod common;
 mod direct;
 mod features;
+mod generations;
 mod history;
 mod lists;
 mod metadata;

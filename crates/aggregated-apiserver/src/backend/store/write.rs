@@ -13,7 +13,8 @@ use super::publish::Condition;
 use super::{BackendStore, Entry};
 use crate::backend::calls::Write;
 use crate::backend::erased::Feed;
-use crate::backend::objects::{self, Omitted};
+use crate::backend::objects;
+use crate::backend::origin::{Former, Omitted};
 use crate::backend::write_error::WriteError;
 use crate::backend::{BackendError, Item, Reason, WriteContext};
 use crate::error::ApiError;
@@ -154,7 +155,7 @@ impl BackendStore {
             return Err(Failed::Record);
         }
         let Some(object) = &commit.object else { return Ok(RecordChange { before, now: found }) };
-        let record = objects::record(object, &entry.kept);
+        let record = objects::record(&self.kind, object, &entry.kept);
         let record = record.map_err(|why| self.unusable(&commit.key, &why))?;
         if before.as_ref().is_some_and(|before| before.object.same_content(&record)) {
             return Ok(RecordChange { before, now: found });
@@ -199,7 +200,11 @@ impl BackendStore {
         object: Option<Arc<Object>>,
         entry: Entry,
     ) -> Result<Revision, StoreError> {
-        self.lock().written.add(key);
+        let mut state = self.lock();
+        state.written.add(key);
+        // The record of the write has the generation.
+        state.unsaved.remove(key);
+        drop(state);
         let published = self.publish(key, (object, entry), Condition::Locked)?;
         Ok(published.unwrap_or_else(|| self.sequencer.current()))
     }
@@ -218,7 +223,10 @@ impl BackendStore {
             Some(sent) => Omitted::Sent(sent),
             None => Omitted::Nothing,
         };
-        let object = objects::to_object(&self.kind, returned, omitted, kept)?;
+        let (known, now) = (self.known(&commit.key), self.now());
+        let known = known.as_ref().map(|(known, ..)| &*known.object);
+        let former = Former { omitted, known, now: Some(&now) };
+        let object = objects::to_object(&self.kind, returned, former, kept)?;
         match *object.key() == commit.key {
             true => Ok(object),
             false => Err(format!("the backend has returned the object {}", object.key())),
@@ -234,7 +242,7 @@ impl BackendStore {
     ) -> Option<Revision> {
         let metadata = self.metadata.as_ref()?;
         let stored = metadata.get(key).filter(|record| Some(record.revision) == now);
-        let record = objects::record(object, kept).ok()?;
+        let record = objects::record(&self.kind, object, kept).ok()?;
         if stored.is_some_and(|stored| stored.object.same_content(&record)) {
             return now;
         }
