@@ -12,6 +12,7 @@ mod operation;
 mod redact;
 mod review;
 mod selection;
+mod sight;
 mod step;
 mod subresource;
 mod watch;

@@ -25,7 +25,8 @@ use crate::kind::{Kind, PatternCache, QuotaUsage, ShownObjects};
 use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{
-    Backing, CommitGate, CreateGate, ServedKind, ServedKinds, VirtualBacking,
+    Backing, CommitGate, CreateGate, Marker, ServedKind, ServedKinds, VirtualBacking,
+    VisibilityStates,
 };
 use crate::storage::{Collection, Failure, MemoryStore, NamespaceLimit, RevisionSequencer, Store};
 use crate::watch_cache::{WatchCache, WindowBudget};
@@ -156,10 +157,21 @@ impl Assembled {
                     Backing::Reviewed(Arc::clone(review))
                 }
             };
+            let visibility = match registered.backend {
+                Backend::Stored { .. } if !Arc::ptr_eq(&store.sequencer(), &of_process) => {
+                    follow_visibility(&kind, &store, &clock).await?
+                }
+                _ => VisibilityStates::of_process(
+                    kind.following_visibility(),
+                    Arc::clone(&of_process),
+                ),
+            };
+            runs.extend(visibility.clone().map(|states| states.run().boxed()));
             let mut one = ServedKind {
                 kind,
                 cache,
                 backing,
+                visibility,
                 ended: closing.child_token(),
                 create_gate: CreateGate::default(),
                 gate: CommitGate::default(),
@@ -232,6 +244,18 @@ impl Assembled {
         tasks.extend(waiting.map(tokio::spawn));
         Ok(Self { kinds, handler, runtime, store, refused, tasks })
     }
+}
+
+/// The states of a visibility whose kind is in a store.
+async fn follow_visibility(
+    kind: &Arc<Kind>,
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+) -> Result<Option<Arc<VisibilityStates>>, StartError> {
+    let Some(visibility) = kind.following_visibility() else { return Ok(None) };
+    let marker = Marker::open(store, kind, clock.uid()).await;
+    let marker = marker.map_err(|error| fault(kind, "storage", &error.to_string()))?;
+    Ok(VisibilityStates::of_store(Some(visibility), marker))
 }
 
 /// The store of a virtual kind. The metadata that its backend does not store is in the store of the server.

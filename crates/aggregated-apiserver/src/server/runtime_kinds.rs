@@ -215,6 +215,7 @@ impl RuntimeKinds {
             kind: Arc::clone(&kind),
             cache: Arc::clone(&cache),
             backing: Backing::Stored(self.0.store.clone()),
+            visibility: None,
             ended: self.0.closing.child_token(),
             create_gate,
             gate: CommitGate::default(),

@@ -9,15 +9,16 @@ use futures::future::BoxFuture;
 
 use super::Selection;
 use super::list::{Freshness, ensure_fresh, ensure_newest, ensure_readable, ensure_synced};
+use super::sight::Sight;
 use super::step::Step;
 use crate::conversion::known;
 use crate::error::{ApiError, Reason};
 use crate::kind::is_incomplete;
 use crate::object::Key;
 use crate::quota::Account;
-use crate::served_kind::ServedKind;
+use crate::served_kind::{ServedKind, VisibilityStates};
 use crate::storage::{Revision, Versioned};
-use crate::watch_cache::{Scope, Snapshot, Subscription, WatchCacheEvent};
+use crate::watch_cache::{Lost, Scope, Snapshot, Subscription, WatchCacheEvent};
 
 /// The options of a watch.
 #[derive(Clone, Debug)]
@@ -185,6 +186,8 @@ pub struct WatchStream {
     /// An error that ends the watch.
     refused: Option<ApiError>,
     bookmarks: bool,
+    /// The visibility, if it follows a state.
+    sight: Option<Box<Sight>>,
 }
 
 /// Starts a watch. A revision that is expired or not reached in time is reported as an event of the watch instead of an
@@ -212,23 +215,33 @@ pub async fn watch(
         account: account.clone(),
         refused: None,
         bookmarks: options.bookmarks,
+        sight: None,
     };
+    let states = served.visibility.as_ref().filter(|_| watching.selection.viewer.is_some());
+    if let Some(states) = states {
+        states.settled().await;
+    }
     match options.start {
         WatchStart::Now => {
             ensure_newest(served).await?;
-            watching.subscription = Some(served.cache.subscribe(scope).1);
+            let (snapshot, subscription) = served.cache.subscribe(scope.clone());
+            watching.subscription = Some(subscription);
+            watching.see(states, (scope, snapshot.revision()), None);
         }
-        WatchStart::After(revision) => match served.cache.subscribe_after(scope, revision) {
-            Ok(subscription) => {
-                watching.subscription = Some(subscription);
-                if !served.cache.has_reached(revision) {
-                    let served = served.clone();
-                    let arrival = async move { ensure_fresh(&served, revision).await };
-                    watching.arrival = Some(arrival.boxed());
+        WatchStart::After(revision) => {
+            match served.cache.subscribe_after(scope.clone(), revision) {
+                Ok(subscription) => {
+                    watching.subscription = Some(subscription);
+                    watching.see(states, (scope, revision), Some(revision));
+                    if !served.cache.has_reached(revision) {
+                        let served = served.clone();
+                        let arrival = async move { ensure_fresh(&served, revision).await };
+                        watching.arrival = Some(arrival.boxed());
+                    }
                 }
+                Err(lost) => watching.refused = Some(too_old(revision, lost.oldest)),
             }
-            Err(lost) => watching.refused = Some(too_old(revision, lost.oldest)),
-        },
+        }
         WatchStart::State { at_least, marks_end } => {
             let fresh = match at_least {
                 Freshness::Any => Ok(()),
@@ -242,7 +255,14 @@ pub async fn watch(
                     return Ok(watching);
                 }
             }
-            let (snapshot, subscription) = served.cache.subscribe(scope.clone());
+            let (snapshot, subscription) = loop {
+                let (snapshot, subscription) = served.cache.subscribe(scope.clone());
+                watching.see(states, (scope.clone(), snapshot.revision()), None);
+                let sight = watching.sight.as_ref();
+                if sight.is_none_or(|sight| sight.boundary_after(snapshot.revision()).is_none()) {
+                    break (snapshot, subscription);
+                }
+            };
             ensure_readable(served, &scope)?;
             let selection = watching.selection.clone();
             let (next, done) = (None, false);
@@ -255,6 +275,22 @@ pub async fn watch(
 }
 
 impl WatchStream {
+    /// Uses the newest state of the visibility, if it follows a state. A watch that was resumed from a revision before the
+    /// boundary of the state is refused.
+    fn see(
+        &mut self,
+        states: Option<&Arc<VisibilityStates>>,
+        (scope, position): (Scope, Revision),
+        resumed_from: Option<Revision>,
+    ) {
+        let at = (scope, position);
+        self.sight = Sight::begin(states, &mut self.selection, at, resumed_from).map(Box::new);
+        let Some((revision, sight)) = resumed_from.zip(self.sight.as_ref()) else { return };
+        if let Some(boundary) = sight.boundary_after(revision) {
+            self.refused = Some(too_old(revision, boundary));
+        }
+    }
+
     /// Takes the initial events. They must be sent before the first change.
     pub fn take_initial(&mut self) -> Option<InitialEvents> {
         self.initial.take()
@@ -270,7 +306,12 @@ impl WatchStream {
         if !self.changes.is_empty() {
             return None;
         }
-        let revision = self.selection.told(self.subscription.as_mut()?.progress()?);
+        let revision = self.subscription.as_mut()?.progress()?;
+        // The state is read after the revision.
+        if self.sight.as_ref().is_some_and(|sight| sight.is_busy() || sight.is_stale()) {
+            return None;
+        }
+        let revision = self.selection.told(revision);
         Some(Event::Bookmark(Bookmark { revision, ends_initial: false }))
     }
 
@@ -290,13 +331,27 @@ impl WatchStream {
             }
         }
         loop {
+            match self.change_of_visibility().await {
+                Ok(None) => {}
+                Ok(Some(event)) => return Some(Ok(event)),
+                Err(_) => return self.lost(),
+            }
             if let Some(change) = self.changes.front() {
                 let Some(change) = change.upgrade() else { return self.lost() };
+                if self.sight.as_ref().is_some_and(|it| it.must_scan_before(change.revision())) {
+                    match self.change_state() {
+                        Ok(()) => continue,
+                        Err(_) => return self.lost(),
+                    }
+                }
                 let selection = &self.selection;
                 let event = || to_event(selection, Arc::clone(&change));
                 // The caller may drop this future and call `next` again, so the change is removed only afterwards.
                 let event = known(&selection.kind, &self.account, event).await;
                 self.changes.pop_front();
+                if let Some(sight) = &mut self.sight {
+                    sight.processed(change.revision());
+                }
                 match event {
                     Ok(Some(event)) => return Some(Ok(Event::Object(event))),
                     Ok(None) => {}
@@ -309,11 +364,53 @@ impl WatchStream {
             }
             // Other tasks run in between if many past changes do not match.
             tokio::task::coop::consume_budget().await;
-            match self.subscription.as_mut()?.next().await {
+            let subscription = self.subscription.as_mut()?;
+            let changes = match &mut self.sight {
+                None => subscription.next().await,
+                Some(sight) => tokio::select! {
+                    biased;
+                    () = sight.changed() => {
+                        match sight.is_stale().then(|| self.change_state()) {
+                            None | Some(Ok(())) => continue,
+                            Some(Err(_)) => return self.lost(),
+                        }
+                    }
+                    changes = subscription.next() => changes,
+                },
+            };
+            match changes {
                 Ok(changes) => self.changes.extend(changes.iter().map(Arc::downgrade)),
                 Err(_) => return self.lost(),
             }
         }
+    }
+
+    /// Returns the next event of a change of visibility, and a bookmark after the last one.
+    async fn change_of_visibility(&mut self) -> Result<Option<Event>, Lost> {
+        // A newer state replaces the one of a comparison that is running.
+        if self.sight.as_ref().is_some_and(|sight| sight.is_busy() && sight.is_stale()) {
+            self.change_state()?;
+        }
+        let (Some(sight), Some(subscription)) = (&mut self.sight, &self.subscription) else {
+            return Ok(None);
+        };
+        if let Some(event) = sight.next(subscription, &self.selection).await? {
+            return Ok(Some(Event::Object(event)));
+        }
+        match sight.take_scanned() && self.bookmarks {
+            true => Ok(self.bookmark()),
+            false => Ok(None),
+        }
+    }
+
+    /// Goes over to the newest state of the visibility.
+    fn change_state(&mut self) -> Result<(), Lost> {
+        let (Some(sight), Some(subscription)) = (&mut self.sight, &mut self.subscription) else {
+            return Ok(());
+        };
+        // They are read again.
+        self.changes.clear();
+        sight.change_state(subscription, &mut self.selection)
     }
 
     /// Ends the watch, because a change has left the watch window before it was sent.
