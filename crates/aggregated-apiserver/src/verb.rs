@@ -7,6 +7,7 @@ mod delete;
 mod delete_collection;
 mod delete_options;
 mod get;
+mod initial_events;
 mod list;
 mod operation;
 mod redact;
@@ -23,6 +24,7 @@ pub use delete::{Deleted, delete};
 pub use delete_collection::delete_collection;
 pub use delete_options::{DeleteOptions, propagation};
 pub use get::{GetOptions, get};
+pub use initial_events::InitialEvents;
 pub use list::{Freshness, ListOptions, ListPage, Moment, await_freshness, list};
 pub use operation::{Operation, Read, Write};
 pub use redact::Redacted;
@@ -31,8 +33,7 @@ pub use selection::Selection;
 pub use step::Step;
 pub use subresource::{Action, Subresource, subresources};
 pub use watch::{
-    Bookmark, Event, EventType, InitialEvents, ObjectEvent, WatchOptions, WatchStart, WatchStream,
-    watch,
+    Bookmark, Event, EventType, ObjectEvent, WatchOptions, WatchStart, WatchStream, watch,
 };
 
 use crate::backend::Writes;
