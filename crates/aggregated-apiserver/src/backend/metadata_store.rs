@@ -78,6 +78,12 @@ impl MetadataStore {
         Ok(metadata)
     }
 
+    /// Stops following the records.
+    pub(super) fn leave(self: &Arc<Self>) {
+        let reader: Arc<dyn LogReader> = self.clone();
+        self.store.unfollow(&self.collection, &reader);
+    }
+
     /// Waits until all records have been read.
     pub(super) async fn known(&self) {
         self.store.known().await;

@@ -141,6 +141,13 @@ impl BackendStore {
         self.metadata.as_ref()
     }
 
+    /// Stops following the stored metadata.
+    pub(crate) fn leave_metadata(&self) {
+        if let Some(metadata) = &self.metadata {
+            metadata.leave();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

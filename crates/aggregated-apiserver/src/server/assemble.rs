@@ -11,7 +11,7 @@ use super::initial_objects::{Beginning, begin, begin_later, copy};
 use super::memory::Bounds;
 use super::object_copy::Copied;
 use super::parsed_kinds::{computed_from, fault};
-use super::runtime_kinds::{RuntimeKinds, Shared};
+use super::runtime_kinds::{Backends, RuntimeKinds, Shared};
 use crate::admission::{
     AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
 };
@@ -47,6 +47,7 @@ pub(super) struct Assembled {
 impl Drop for Assembled {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+        self.runtime.abort_backends();
     }
 }
 
@@ -235,7 +236,7 @@ impl Assembled {
             &handler,
             store.clone(),
             (bounds.window, windows),
-            Shared { shown, webhooks, patterns },
+            (Shared { shown, webhooks, patterns }, Backends::new(of_process, bounds.objects)),
             (clock, usages),
             (closing, Arc::clone(&refused)),
         );
@@ -259,7 +260,7 @@ async fn follow_visibility(
 }
 
 /// The store of a virtual kind. The metadata that its backend does not store is in the store of the server.
-async fn open_backend(
+pub(super) async fn open_backend(
     kind: &Arc<Kind>,
     backend: &Arc<ErasedBackend>,
     (sequencer, limit): (Arc<RevisionSequencer>, usize),

@@ -1,5 +1,6 @@
 //! Kinds that are added and removed while a server runs.
 
+mod backends;
 mod followed;
 mod restore;
 
@@ -27,7 +28,8 @@ use crate::object::Key;
 use crate::request::Handler;
 use crate::served_kind::{Backing, CommitGate, CreateGate, ServedKind};
 use crate::storage::{
-    Collection, Commit, Failure, Precondition, Store, StoreError, Versioned, await_newest,
+    Collection, Commit, Failure, Precondition, RevisionSequencer, Store, StoreError, Versioned,
+    await_newest,
 };
 use crate::watch_cache::{Scope, WatchCache, WindowBudget};
 
@@ -70,6 +72,7 @@ struct Parts {
     /// The limit of recent changes of a kind, in bytes of objects, and the budget of all kinds.
     window: (usize, Arc<WindowBudget>),
     shared: Shared,
+    backends: Backends,
     clock: Clock,
     /// The counter of objects for quotas, if quotas are enforced.
     usages: Option<QuotaUsages>,
@@ -90,12 +93,27 @@ pub(super) struct Shared {
     pub patterns: PatternCache,
 }
 
+/// The resources of kinds with a backend.
+pub(super) struct Backends {
+    /// The revisions of the process.
+    pub sequencer: Arc<RevisionSequencer>,
+    /// The limit of the known objects of one backend, in bytes.
+    pub limit: usize,
+}
+
+impl Backends {
+    /// The kinds that are added at run time use at most this number of bytes together.
+    pub(super) fn new(sequencer: Arc<RevisionSequencer>, bytes: usize) -> Self {
+        Self { sequencer, limit: bytes / backends::MOST }
+    }
+}
+
 impl RuntimeKinds {
     pub(super) fn new(
         handler: &Arc<Handler>,
         store: Arc<dyn Store>,
         window: (usize, Arc<WindowBudget>),
-        shared: Shared,
+        (shared, backends): (Shared, Backends),
         (clock, usages): (Clock, Option<QuotaUsages>),
         (closing, refused): (CancellationToken, Arc<Failure>),
     ) -> Self {
@@ -106,6 +124,7 @@ impl RuntimeKinds {
             store,
             window,
             shared,
+            backends,
             clock,
             usages,
             closing,
@@ -183,12 +202,8 @@ impl RuntimeKinds {
         let qualified = kind.qualified();
         let mut served = handler.kinds();
         let is_it = |one: &ServedKind| one.kind.qualified() == qualified;
-        let taken = self.taken_names(&kind.group, &kind.names.plural);
-        if let Some((field, name)) = conflict(&kind, &taken) {
-            let why = format!("{} is already in use", quote(name));
-            return Err(parsed_kinds::fault(&kind, field, &why));
-        }
-        let is_ours = caches.contains_key(&qualified);
+        self.check_names(&kind)?;
+        let is_ours = caches.get(&qualified).is_some_and(|followed| !followed.has_backend());
         if served.iter().any(is_it) && !is_ours {
             return Err(parsed_kinds::fault(
                 &kind,
@@ -201,8 +216,14 @@ impl RuntimeKinds {
             None => {
                 let unusable =
                     |error: StoreError| parsed_kinds::fault(&kind, "storage", &error.to_string());
-                let followed = Followed::new(&self.0, &kind).await.map_err(unusable)?;
-                let cache = Arc::clone(&followed.cache);
+                let (window, windows) = &self.0.window;
+                let cache = WatchCache::sharing(self.0.store.sequencer(), *window, windows);
+                let counter = self.0.usages.as_ref().map(|usages| usages.counter(&kind));
+                let (store, collection) = (&*self.0.store, Collection::new(&qualified));
+                let readers = (Arc::clone(&cache), counter);
+                let followed = Followed::new(store, &collection, readers).await;
+                let followed = followed.map_err(unusable)?;
+                cache.mark_synced();
                 caches.insert(qualified.clone(), followed);
                 cache
             }
@@ -427,6 +448,10 @@ impl RuntimeKinds {
     pub async fn withdraw(&self, qualified: &str, gone_until: impl AsyncFnOnce() -> Option<u64>) {
         let Some(handler) = self.0.handler.upgrade() else { return };
         let mut caches = self.0.caches.lock().await;
+        if caches.get(qualified).is_some_and(Followed::has_backend) {
+            drop(caches);
+            return self.withdraw_kind(qualified).await;
+        }
         let Some(followed) = caches.remove(qualified) else { return };
         let mut served = handler.kinds();
         if let Some(gone) = served.remove(|one| one.kind.qualified() == qualified) {

@@ -10,6 +10,7 @@ mod history;
 mod lists;
 mod metadata;
 mod replicas;
+mod runtime;
 mod shelf;
 mod streams;
 mod trees;
