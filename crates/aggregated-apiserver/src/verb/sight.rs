@@ -65,6 +65,7 @@ struct Scan {
     rest: Arc<ErasedVisibility>,
     /// The first key that has not been compared. `None` at the start.
     next: Option<Key>,
+    has_begun: bool,
     /// Whether all objects have been compared.
     is_done: bool,
 }
@@ -154,48 +155,39 @@ impl Sight {
             return Ok(());
         }
         selection.rule = Some(Arc::clone(&self.state.rule));
-        let at = subscription.settle()?;
         let former = Arc::clone(&former.rule);
         let first_unsent = self.events.front().map(|found| found.key.clone());
         self.events.clear();
         let scan = match self.scan.take() {
             Some(scan) => scan.interrupted(first_unsent, former),
-            None => Scan { at, before: Vec::new(), rest: former, next: None, is_done: false },
+            None => Scan::new(former),
         };
         if scan.before.len() > SEGMENTS {
-            return Err(Lost { oldest: at });
+            return Err(Lost { oldest: self.position });
         }
-        self.scan = Some(Scan { at, ..scan });
+        self.scan = Some(scan);
         Ok(())
     }
 
-    /// Returns the next event of a change of visibility; `None` if there are no more.
+    /// Takes the next event that was found.
     ///
     /// # Errors
-    /// If the objects that must be compared are not known any more.
-    pub(super) async fn next(
+    /// If its object is not known any more.
+    pub(super) fn take_event(
         &mut self,
-        subscription: &Subscription,
         selection: &Selection,
     ) -> Result<Option<ObjectEvent>, Lost> {
-        loop {
-            if let Some(found) = self.events.pop_front() {
-                self.end_scan();
-                let lost = Lost { oldest: self.position };
-                let object = found.object.upgrade().ok_or(lost)?;
-                let versioned = Versioned { revision: found.revision, object };
-                // The selector has accepted the object.
-                let any_user = Selection { viewer: None, ..selection.clone() };
-                let Some(shown) = any_user.shown(&versioned) else { continue };
-                let (event_type, versioned) = (found.event_type, shown.into_owned());
-                return Ok(Some(ObjectEvent { event_type, versioned, change: None }));
-            }
-            if self.scan.is_none() {
-                return Ok(None);
-            }
-            self.step(subscription, selection).await?;
+        while let Some(found) = self.events.pop_front() {
             self.end_scan();
+            let object = found.object.upgrade().ok_or(Lost { oldest: self.position })?;
+            let versioned = Versioned { revision: found.revision, object };
+            // The selector has accepted the object.
+            let any_user = Selection { viewer: None, ..selection.clone() };
+            let Some(shown) = any_user.shown(&versioned) else { continue };
+            let (event_type, versioned) = (found.event_type, shown.into_owned());
+            return Ok(Some(ObjectEvent { event_type, versioned, change: None }));
         }
+        Ok(None)
     }
 
     /// Ends a scan whose events were sent.
@@ -207,15 +199,24 @@ impl Sight {
     }
 
     /// Compares the objects of one step. The caller may drop this future, so the scan only moves on between two waits.
-    async fn step(
+    ///
+    /// # Errors
+    /// If the objects that must be compared are not known any more.
+    pub(super) async fn step(
         &mut self,
-        subscription: &Subscription,
+        subscription: &mut Subscription,
         selection: &Selection,
     ) -> Result<(), Lost> {
         let Some(scan) = &mut self.scan else { return Ok(()) };
+        if !scan.has_begun {
+            // After the boundary, so that the watch can be resumed from the bookmark that follows the events.
+            self.states.settled().await;
+            scan.at = subscription.settle()?;
+            scan.has_begun = true;
+        }
         let lost = Lost { oldest: scan.at };
         // The semaphore is never closed.
-        let _permit = self.states.scans.acquire().await;
+        let permit = self.states.scans.acquire().await;
         // The objects are shared with the cache. While the client reads the events, no snapshot is held.
         let snapshot = subscription.cache().snapshot_at(scan.at).await.ok_or(lost)?;
         let any_user = Selection { viewer: None, ..selection.clone() };
@@ -244,6 +245,7 @@ impl Sight {
             let (key, object) = (key.clone(), Arc::downgrade(&versioned.object));
             self.events.push_back(Found { event_type, key, object, revision });
         }
+        drop(permit);
         match next {
             Some(next) => scan.next = Some(next),
             None => {
@@ -256,12 +258,19 @@ impl Sight {
                 scan.is_done = true;
             }
         }
+        self.end_scan();
         tokio::task::yield_now().await;
         Ok(())
     }
 }
 
 impl Scan {
+    /// A scan of objects that the client has received by one rule.
+    fn new(rest: Arc<ErasedVisibility>) -> Self {
+        let (before, next) = (Vec::new(), None);
+        Self { at: Revision::NONE, before, rest, next, has_begun: false, is_done: false }
+    }
+
     /// The rule by which the client has received the object of this key.
     fn before(&self, key: &Key) -> &ErasedVisibility {
         let mut rules = self.before.iter();
@@ -272,11 +281,12 @@ impl Scan {
     /// The scan that follows an interrupted one. Keys before the first unsent event, or before the first key that was not
     /// compared, have the rule of the interrupted scan.
     fn interrupted(self, first_unsent: Option<Key>, rule: Arc<ErasedVisibility>) -> Self {
+        let again = Self::new(self.rest);
         let Some(end) = first_unsent.or(self.next) else {
-            return Self { next: None, is_done: false, ..self };
+            return Self { before: self.before, ..again };
         };
         let rest = self.before.into_iter().filter(|(other, _)| *other > end).collect::<Vec<_>>();
         let before = std::iter::once((end, rule)).chain(rest).collect();
-        Self { before, next: None, is_done: false, ..self }
+        Self { before, ..again }
     }
 }

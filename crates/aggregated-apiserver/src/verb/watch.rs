@@ -312,19 +312,23 @@ impl WatchStream {
 
     /// Returns the next event of a change of visibility, and a bookmark after the last one.
     async fn change_of_visibility(&mut self) -> Result<Option<Event>, Lost> {
-        // A newer state replaces the one of a comparison that is running.
-        if self.sight.as_ref().is_some_and(|sight| sight.is_busy() && sight.is_stale()) {
-            self.change_state()?;
-        }
-        let (Some(sight), Some(subscription)) = (&mut self.sight, &self.subscription) else {
-            return Ok(None);
-        };
-        if let Some(event) = sight.next(subscription, &self.selection).await? {
-            return Ok(Some(Event::Object(event)));
-        }
-        match sight.take_scanned() && self.bookmarks {
-            true => Ok(self.bookmark()),
-            false => Ok(None),
+        loop {
+            // A newer state replaces the one of a comparison that is running.
+            if self.sight.as_ref().is_some_and(|sight| sight.is_busy() && sight.is_stale()) {
+                self.change_state()?;
+            }
+            let (Some(sight), Some(subscription)) = (&mut self.sight, &mut self.subscription)
+            else {
+                return Ok(None);
+            };
+            if let Some(event) = sight.take_event(&self.selection)? {
+                return Ok(Some(Event::Object(event)));
+            }
+            if !sight.is_busy() {
+                let is_due = sight.take_scanned() && self.bookmarks;
+                return Ok(is_due.then(|| self.bookmark()).flatten());
+            }
+            sight.step(subscription, &self.selection).await?;
         }
     }
 

@@ -27,9 +27,9 @@ fn was_visible(past: &Past, user: &str, spec: &Value) -> bool {
     past.iter().zip(ends).any(|((_, state), end)| end > step && sees(state, user, team))
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn watchers_see_what_lists_show_and_nothing_else() {
-    for sort in SORTS {
+    for &sort in SORTS {
         futures::future::join_all((0..4).map(|seed| history(sort, seed))).await;
     }
 }

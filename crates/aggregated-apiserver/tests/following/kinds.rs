@@ -11,6 +11,8 @@ use aggregated_apiserver::store::{NamespaceLimit, RevisionSequencer, Store};
 use aggregated_apiserver::{Computed, InProcess, Kind, Kinds, Stored, Visibility};
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
+#[cfg(feature = "sqlite")]
+use k8s_openapi::jiff::Timestamp;
 use kube::{CustomResourceExt, ResourceExt};
 use kubernetes_storage::MemoryStore;
 use serde_json::{Value, json};
@@ -88,11 +90,21 @@ pub enum Sort {
     Stored,
     /// A store with revisions of its own.
     OwnRevisions,
+    /// A store on a disk.
+    #[cfg(feature = "sqlite")]
+    Sqlite,
     Virtual,
     Computed,
 }
 
-pub const SORTS: [Sort; 4] = [Sort::Stored, Sort::OwnRevisions, Sort::Virtual, Sort::Computed];
+pub const SORTS: &[Sort] = &[
+    Sort::Stored,
+    Sort::OwnRevisions,
+    #[cfg(feature = "sqlite")]
+    Sort::Sqlite,
+    Sort::Virtual,
+    Sort::Computed,
+];
 
 /// A server of notes.
 pub struct World {
@@ -100,6 +112,7 @@ pub struct World {
     cluster: Option<FakeCluster>,
     versions: Mutex<u64>,
     names: Mutex<BTreeMap<String, Value>>,
+    _directory: Option<tempfile::TempDir>,
 }
 
 /// A store that several servers share.
@@ -117,13 +130,29 @@ pub async fn stored(store: Arc<dyn Store>, state: channel::Receiver<Teams>) -> W
 impl World {
     async fn new(server: InProcess, cluster: Option<FakeCluster>) -> Self {
         server.wait_synced().await;
-        Self { server, cluster, versions: Mutex::new(2), names: Mutex::default() }
+        Self { server, cluster, versions: Mutex::new(2), names: Mutex::default(), _directory: None }
     }
 
     pub async fn start(sort: Sort, state: channel::Receiver<Teams>) -> Self {
         let visibility = visibility(state.clone());
         let (kind, cluster) = match sort {
             Sort::OwnRevisions => return stored(shared_store(), state).await,
+            #[cfg(feature = "sqlite")]
+            Sort::Sqlite => {
+                let directory = tempfile::tempdir().unwrap();
+                let options = kubernetes_storage::StoreOptions {
+                    limit: 64 << 20,
+                    history: 1 << 20,
+                    queue: 1 << 20,
+                    share: NamespaceLimit::WHOLE,
+                    encryption: Arc::default(),
+                };
+                let now = Timestamp::now();
+                let store = kubernetes_storage::open(directory.path(), options, now).unwrap();
+                let mut world = stored(store, state).await;
+                world._directory = Some(directory);
+                return world;
+            }
             Sort::Stored => (Kind::stored::<Note>(), None),
             Sort::Virtual => {
                 let table = Arc::new(Table::default());

@@ -10,7 +10,7 @@ use crate::watch::{Watch, list};
 
 #[tokio::test]
 async fn a_change_of_the_state_is_sent_to_open_watches() {
-    for sort in SORTS {
+    for &sort in SORTS {
         let (state, receiver) = channel::channel(teams([("jane", &["red"])]));
         let world = World::start(sort, receiver).await;
         for (name, team, label) in [("a", "red", "1"), ("b", "blue", "1"), ("c", "blue", "2")] {
@@ -53,7 +53,7 @@ async fn a_change_of_the_state_is_sent_to_open_watches() {
 
 #[tokio::test]
 async fn a_watch_from_a_revision_before_the_change_expires() {
-    for sort in SORTS {
+    for &sort in SORTS {
         let (state, receiver) = channel::channel(teams([]));
         let world = World::start(sort, receiver).await;
         world.put("a", "red", "1", 0).await;
@@ -97,7 +97,7 @@ async fn a_watch_from_a_revision_before_the_change_expires() {
 /// The connection ends between the events of one change of the state. The rest is not lost: the client lists again.
 #[tokio::test]
 async fn a_watch_from_the_middle_of_a_change_expires() {
-    for sort in SORTS {
+    for &sort in SORTS {
         let (state, receiver) = channel::channel(teams([]));
         let world = World::start(sort, receiver).await;
         for name in ["a", "b", "c"] {
