@@ -325,10 +325,10 @@ impl RuntimeKinds {
         }
     }
 
-    /// Accepts no more new objects of the kind with this name.
+    /// Accepts no more new objects of the stored kind with this name.
     pub async fn close(&self, qualified: &str) {
         let Some(handler) = self.0.handler.upgrade() else { return };
-        if !self.0.caches.lock().await.contains_key(qualified) {
+        if self.0.caches.lock().await.get(qualified).is_none_or(Followed::has_backend) {
             return;
         }
         let served = handler.kinds();
@@ -338,7 +338,7 @@ impl RuntimeKinds {
     }
 
     /// Stops serving the kind with this name (`foos.example.com`). Its watches end, and its remaining objects are
-    /// deleted.
+    /// deleted. Objects in a backend are not deleted, as in [`withdraw_kind`](Self::withdraw_kind).
     ///
     /// Another server with the same store may have created the definition again, with new objects. `gone_until` is
     /// called once the remaining objects are known. It returns the last `resourceVersion` of the deleted definition's
