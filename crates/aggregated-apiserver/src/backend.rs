@@ -94,7 +94,7 @@
 //! # Metadata
 //!
 //! Most backends have no place for labels, annotations, finalizers, owner references and managed fields. The library
-//! stores them in the store of the server (`--store`), for as long as the object exists. If the backend stores the
+//! stores them in the store of the server (`--data-dir`), for as long as the object exists. If the backend stores the
 //! whole `metadata` of its objects, or some fields of it, say so with [`VirtualKind::keeps_metadata`] or
 //! [`VirtualKind::keeps_metadata_fields`]. The metadata that a backend returns takes precedence over stored metadata,
 //! field by field.

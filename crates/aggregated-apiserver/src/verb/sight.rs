@@ -102,6 +102,11 @@ impl Sight {
         self.state.boundary.filter(|boundary| revision < *boundary)
     }
 
+    /// Whether the boundary of the state is known.
+    pub(super) fn has_boundary(&self) -> bool {
+        self.state.boundary.is_some()
+    }
+
     /// Waits until the state has changed.
     pub(super) async fn changed(&mut self) {
         // The sender lives as long as `states`.

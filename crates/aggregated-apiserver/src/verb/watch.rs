@@ -120,8 +120,8 @@ pub struct WatchStream {
 /// error of the request. kube-apiserver does the same, and clients expect it.
 ///
 /// # Errors
-/// 429 until the kind is synced, and when watches of the kind end; 500 if an initial object cannot be read; 503 if the
-/// store does not respond.
+/// 429 until the kind is synced, when watches of the kind end, and while a change of visibility cannot be stored; 500 if
+/// an initial object cannot be read; 503 if the store does not respond.
 pub async fn watch(
     served: &ServedKind,
     scope: Scope,
@@ -159,6 +159,9 @@ pub async fn watch(
                 Ok(subscription) => {
                     watching.subscription = Some(subscription);
                     watching.see(states, (scope, revision), Some(revision));
+                    if watching.sight.as_ref().is_some_and(|sight| !sight.has_boundary()) {
+                        return Err(boundary_unknown());
+                    }
                     if !served.cache.has_reached(revision) {
                         let served = served.clone();
                         let arrival = async move { ensure_fresh(&served, revision).await };
@@ -382,6 +385,13 @@ fn to_event(selection: &Selection, change: Arc<WatchCacheEvent>) -> Option<Objec
 /// A rejected watch is retried: at another server, or with the new definition of the kind.
 fn watches_end() -> ApiError {
     const WHY: &str = "watches end, because the server or the definition of their kind does: please try again later.";
+    ApiError::try_again(WHY, 1)
+}
+
+/// Rejects a watch that is resumed while the store does not accept a change of visibility. A list would not help, because
+/// its revision could not be resumed either.
+fn boundary_unknown() -> ApiError {
+    const WHY: &str = "a change of visibility is not stored yet: please try again later";
     ApiError::try_again(WHY, 1)
 }
 
