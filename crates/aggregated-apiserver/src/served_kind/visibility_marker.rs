@@ -19,6 +19,8 @@ static UNSTORED: LogThrottle = LogThrottle::at_most(5);
 
 /// The name of the object.
 const NAME: &str = "state";
+/// The end of the name of its collection.
+const SUFFIX: &str = ":visibility";
 
 /// The marker of the visibility states of one kind.
 pub struct Marker {
@@ -49,7 +51,7 @@ impl Marker {
         kind: &Kind,
         uid: Uuid,
     ) -> Result<Arc<Self>, StoreError> {
-        let collection = Collection::new(&format!("{}:visibility", kind.collection()));
+        let collection = Collection::new(&format!("{}{SUFFIX}", kind.collection()));
         let marker = Arc::new(Self {
             store: Arc::clone(store),
             kind: kind.qualified(),
@@ -61,6 +63,11 @@ impl Marker {
             store.follow(&collection, marker.clone()).await?;
         }
         Ok(marker)
+    }
+
+    /// Whether a collection has markers. They are of no use in another store.
+    pub fn are_in(collection: &Collection) -> bool {
+        collection.as_str().ends_with(SUFFIX)
     }
 
     /// Stores the marker, and returns its revision. Reads show that revision already.
