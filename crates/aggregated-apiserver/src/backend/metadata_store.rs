@@ -17,6 +17,9 @@ use crate::storage::{
 /// The field of a record with the [hash](StoredMetadata::content_hash) of the object.
 pub(super) const CONTENT_HASH: &str = "contentHash";
 
+/// The field of a record whose creation time [is not that of the backend](StoredMetadata::is_first_seen).
+pub(super) const FIRST_SEEN: &str = "firstSeen";
+
 /// The metadata of the objects of one virtual kind.
 pub(crate) struct MetadataStore {
     store: Arc<dyn Store>,
@@ -189,6 +192,9 @@ pub(super) struct StoredMetadata {
     pub metadata: Tree,
     /// The hash of the object for which the generation holds.
     pub content_hash: Option<String>,
+    /// Whether the creation time is the time when the library first saw the object. A backend that begins to return
+    /// creation times has another one for the same object.
+    pub is_first_seen: bool,
 }
 
 impl StoredMetadata {
@@ -199,6 +205,7 @@ impl StoredMetadata {
             _ => Tree::new(),
         };
         let content_hash = tree.get(CONTENT_HASH).and_then(Value::as_str).map(str::to_owned);
-        Self { metadata, content_hash }
+        let is_first_seen = tree.get(FIRST_SEEN).is_some_and(|value| value == true);
+        Self { metadata, content_hash, is_first_seen }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::metadata_store::CONTENT_HASH;
+use super::metadata_store::{CONTENT_HASH, FIRST_SEEN};
 use super::origin::{self, Former};
 use crate::error::FieldError;
 use crate::kind::Kind;
@@ -150,8 +150,14 @@ fn check_key(kind: &Kind, tree: &Tree) -> Result<(), String> {
 }
 
 /// An object that holds only the metadata that the backend does not store, and the hash of the object for which its
-/// generation holds. `kept` are the fields that the backend stores.
-pub(super) fn record(kind: &Kind, object: &Object, kept: &[String]) -> Result<Arc<Object>, String> {
+/// generation holds. `kept` are the fields that the backend stores. `is_timeless` says whether the backend has returned the
+/// object without a creation time.
+pub(super) fn record(
+    kind: &Kind,
+    object: &Object,
+    kept: &[String],
+    is_timeless: bool,
+) -> Result<Arc<Object>, String> {
     let tree = object.to_tree();
     let hash = origin::content_hash(kind, &tree);
     let fields = ["apiVersion", "kind", "metadata"];
@@ -161,6 +167,9 @@ pub(super) fn record(kind: &Kind, object: &Object, kept: &[String]) -> Result<Ar
     });
     if origin::generation_of(metadata::of(&tree)).is_some() {
         tree.insert(CONTENT_HASH.to_owned(), hash.into());
+    }
+    if is_timeless {
+        tree.insert(FIRST_SEEN.to_owned(), true.into());
     }
     Object::from_tree(&tree).map(Arc::new).map_err(|error| error.to_string())
 }

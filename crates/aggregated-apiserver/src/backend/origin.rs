@@ -46,7 +46,7 @@ pub(super) fn add_metadata(kind: &Kind, tree: &mut Tree, former: Former<'_>, kep
     let created = metadata::text(tree, "creationTimestamp").to_owned();
     let omitted = match former.omitted {
         Omitted::Nothing => Tree::new(),
-        Omitted::Stored(stored) if is_other(tree, &stored.metadata) => Tree::new(),
+        Omitted::Stored(stored) if is_other(tree, stored) => Tree::new(),
         Omitted::Stored(stored) => stored.metadata.clone(),
         Omitted::Sent(sent) => sent.clone(),
     };
@@ -75,13 +75,14 @@ pub(super) fn add_metadata(kind: &Kind, tree: &mut Tree, former: Former<'_>, kep
     }
 }
 
-/// Whether an object has another uid or another creation time than this metadata: it was deleted and created again.
-fn is_other(tree: &Tree, known: &Tree) -> bool {
-    ["uid", "creationTimestamp"].into_iter().any(|field| {
-        let (one, other) = (metadata::text(tree, field), known.get(field));
+/// Whether an object has another uid or another creation time than the stored metadata: it was deleted and created again.
+fn is_other(tree: &Tree, stored: &StoredMetadata) -> bool {
+    let differs = |field| {
+        let (one, other) = (metadata::text(tree, field), stored.metadata.get(field));
         let other = other.and_then(Value::as_str).unwrap_or_default();
         !one.is_empty() && !other.is_empty() && one != other
-    })
+    };
+    differs("uid") || !stored.is_first_seen && differs("creationTimestamp")
 }
 
 /// A uid for an object whose backend has none. It is the same in every process.
@@ -112,7 +113,7 @@ pub(super) fn add_generation(kind: &Kind, tree: &mut Tree, former: Former<'_>) {
     });
     let generation = match former.omitted {
         Omitted::Sent(sent) => generation_of(sent).map(|sent| after_write(sent, known)),
-        Omitted::Stored(stored) if !is_other(tree, &stored.metadata) => {
+        Omitted::Stored(stored) if !is_other(tree, stored) => {
             let hash = content_hash(kind, tree);
             generation_of(&stored.metadata).map(|generation| {
                 let is_stored = stored.content_hash.as_ref().map(|stored| *stored == hash);

@@ -88,6 +88,8 @@ struct Entry {
     record: Option<Revision>,
     /// The fields of the metadata that the backend stores.
     kept: Arc<[String]>,
+    /// Whether the backend has returned the object without a creation time.
+    is_timeless: bool,
 }
 
 impl BackendStore {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use aggregated_apiserver::Kinds;
 use aggregated_apiserver::backend::VirtualKind;
 use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -197,4 +198,27 @@ async fn a_change_of_a_status_subresource_does_not_increment_the_generation() {
         let farm = tokio::time::timeout(LONG, seen).await.unwrap().unwrap().unwrap();
         assert_eq!(farm.metadata.generation, Some(expected), "{data}");
     }
+}
+
+/// A backend begins to return creation times. Its objects are the same ones, and have their metadata still.
+#[tokio::test]
+async fn a_backend_that_gets_creation_times_loses_no_metadata() {
+    let trees = Arc::new(trees::Trees::default());
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Farm"));
+    let farm = || DynamicObject::new("a", &resource).data(json!({"spec": {"size": 1}}));
+    trees.put(farm());
+    let server = serving(Kinds::new().kind(trees::kind(&trees, false))).await;
+    let api: Api<DynamicObject> = Api::all_with(server.client(admin()), &resource);
+    let label = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    let labelled = api.patch("a", &PatchParams::default(), &label).await.unwrap();
+    let time = Some(Time("2020-01-01T00:00:00Z".parse().unwrap()));
+    let mut dated = farm();
+    dated.metadata.creation_timestamp.clone_from(&time);
+    trees.put(dated);
+    let is_seen = |farm: Option<&DynamicObject>| {
+        farm.is_some_and(|farm| farm.metadata.creation_timestamp == time)
+    };
+    let seen = kube::runtime::wait::await_condition(api.clone(), "a", is_seen);
+    let farm = tokio::time::timeout(LONG, seen).await.unwrap().unwrap().unwrap();
+    assert_eq!((farm.uid(), farm.labels()), (labelled.uid(), labelled.labels()));
 }

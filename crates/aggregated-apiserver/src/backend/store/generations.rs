@@ -52,7 +52,8 @@ impl BackendStore {
             self.lock().unsaved.remove(key);
             return Ok(false);
         };
-        let Ok(record) = objects::record(&self.kind, &known.object, &entry.kept) else {
+        let Ok(record) = objects::record(&self.kind, &known.object, &entry.kept, entry.is_timeless)
+        else {
             return Ok(false);
         };
         match records.save(key, Some(record), entry.record, true).await {

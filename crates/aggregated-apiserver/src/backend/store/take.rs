@@ -95,6 +95,7 @@ impl BackendStore {
             return Ok(Taken::Unfit);
         }
         let kept = self.backend.kept_fields(&object);
+        let is_timeless = metadata::text(&object, "creationTimestamp").is_empty();
         let stored = record.map(|record| StoredMetadata::of(&record.object));
         let (known, now) = (self.known(key), self.now());
         let former = Former {
@@ -105,7 +106,8 @@ impl BackendStore {
         match objects::to_object(&self.kind, object, former, &kept) {
             Ok(object) => {
                 let object = Arc::new(object);
-                let entry = Entry { etag, hash: Some(hash), record: record_revision, kept };
+                let (hash, record) = (Some(hash), record_revision);
+                let entry = Entry { etag, hash, record, kept, is_timeless };
                 let change = (Some(Arc::clone(&object)), entry);
                 let published = self.publish(key, change, condition)?;
                 if let (Some(_), Some(stored)) = (published, stored) {
@@ -219,8 +221,10 @@ impl BackendStore {
         let stored = StoredMetadata::of(&record.object);
         let mut tree = known.object.to_tree();
         // The metadata of the backend takes precedence.
-        let is_own = |field: &String| {
-            ["name", "namespace"].contains(&&**field) || entry.kept.contains(field)
+        let is_own = |field: &String| match field.as_str() {
+            "name" | "namespace" => true,
+            "creationTimestamp" => !entry.is_timeless,
+            _ => entry.kept.contains(field),
         };
         metadata::edit(&mut tree, |metadata| metadata.retain(|field, _| is_own(field)));
         let now = self.now();

@@ -107,7 +107,7 @@ impl BackendStore {
         };
         let record = self.begin_record(commit, &entry, replaces_record).await?;
         match self.backend.write(context, write).await {
-            Ok(written) => Ok(self.finish(commit, written, (record, entry.kept)).await?),
+            Ok(written) => Ok(self.finish(commit, written, (record, entry)).await?),
             Err(error) => {
                 self.fail_record(&commit.key, &error, record).await;
                 Err(Failed::Backend(error, entry.etag))
@@ -155,7 +155,7 @@ impl BackendStore {
             return Err(Failed::Record);
         }
         let Some(object) = &commit.object else { return Ok(RecordChange { before, now: found }) };
-        let record = objects::record(&self.kind, object, &entry.kept);
+        let record = objects::record(&self.kind, object, &entry.kept, entry.is_timeless);
         let record = record.map_err(|why| self.unusable(&commit.key, &why))?;
         if before.as_ref().is_some_and(|before| before.object.same_content(&record)) {
             return Ok(RecordChange { before, now: found });
@@ -174,7 +174,7 @@ impl BackendStore {
         &self,
         commit: &Commit,
         written: Option<Item<Tree>>,
-        (record, kept): (RecordChange, Arc<[String]>),
+        (record, former): (RecordChange, Entry),
     ) -> Result<WrittenObject, WriteError> {
         let key = &commit.key;
         let Some(Item { object, etag }) = written else {
@@ -182,14 +182,14 @@ impl BackendStore {
             self.restore_record(key, None, record.now).await;
             return Ok(WrittenObject { revision, object: None });
         };
-        let returned = self.as_written(commit, object, &kept).map_err(|why| {
+        let returned = self.as_written(commit, object, &former.kept).map_err(|why| {
             self.note_unresolved(key);
             self.unusable(key, &why)
         })?;
         let object = Arc::new(returned);
         // The backend may have set metadata, such as the uid.
-        let record = self.update_record(key, (&object, &kept), record.now).await;
-        let entry = Entry { etag, hash: None, record, kept };
+        let record = self.update_record(key, (&object, &former), record.now).await;
+        let entry = Entry { etag, hash: None, record, ..former };
         let revision = self.publish_write(key, Some(Arc::clone(&object)), entry)?;
         Ok(WrittenObject { revision, object: Some(object) })
     }
@@ -237,12 +237,12 @@ impl BackendStore {
     async fn update_record(
         &self,
         key: &Key,
-        (object, kept): (&Object, &[String]),
+        (object, entry): (&Object, &Entry),
         now: Option<Revision>,
     ) -> Option<Revision> {
         let metadata = self.metadata.as_ref()?;
         let stored = metadata.get(key).filter(|record| Some(record.revision) == now);
-        let record = objects::record(&self.kind, object, kept).ok()?;
+        let record = objects::record(&self.kind, object, &entry.kept, entry.is_timeless).ok()?;
         if stored.is_some_and(|stored| stored.object.same_content(&record)) {
             return now;
         }
