@@ -1,7 +1,7 @@
 //! The users and groups that see each namespace.
 //!
-//! A user sees a namespace if a RoleBinding in it names the user or one of its groups, whatever the role allows. The
-//! subjects of ClusterRoleBindings to `cluster-admin` see all namespaces. Other ClusterRoleBindings count for nothing.
+//! A user sees a namespace if a RoleBinding in it names the user or one of its groups. The role does not matter. The
+//! subjects of ClusterRoleBindings to `cluster-admin` see all namespaces. Other ClusterRoleBindings have no effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;

@@ -3,12 +3,12 @@
 //! A client that resumes a watch from a resourceVersion has the objects that were visible when it received that
 //! resourceVersion. The watch sends only what changed after it, so it must not go on if the state was another one then.
 //!
-//! - Each state has a *boundary*: a revision such that all responses with this revision or a newer one were made with this
-//!   state or with a newer one. A watch from a revision before the boundary of the newest state receives 410 Gone, and the
-//!   client lists again.
-//! - A revision that was issued before the change may be the newest one still. Without a new revision, a list after the
-//!   change would return it again, its watch would receive 410, and so on. So each change of the state issues a revision: an
-//!   empty one if the revisions are those of the process, otherwise that of a small object in the store
+//! - Each state has a *boundary*, which is a revision. All responses with this revision or a newer one were made with this
+//!   state or a newer one. A watch from a revision before the boundary of the newest state receives 410 Gone, and the client
+//!   lists again.
+//! - A revision that was issued before the change may be the newest one still. A list after the change would return it again,
+//!   and its watch would receive 410 again. So each change of the state issues a revision. If the revisions are those of the
+//!   process, this revision is empty. Otherwise it is that of a small object in the store
 //!   ([`Marker`](super::visibility_marker::Marker)).
 //! - A reader takes its snapshot first, and the state afterwards. So the state of a response is never older than the revision
 //!   of the response. A list whose snapshot is older than the boundary takes another one.
