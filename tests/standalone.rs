@@ -10,6 +10,10 @@ mod alpacas;
 #[allow(dead_code)]
 #[path = "../examples/metrics/main.rs"]
 mod metrics;
+/// The example that shows each user the namespaces of the user.
+#[allow(dead_code)]
+#[path = "../examples/projects/main.rs"]
+mod projects;
 /// The example whose objects are rows of a table.
 #[allow(dead_code)]
 #[path = "../examples/shelf/main.rs"]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use aggregated_apiserver::backend::{Backend, BackendError, Read, ReadContext};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::json;
 
@@ -33,7 +34,10 @@ pub struct NodeUsage(pub Measure);
 fn object(kind: &str, name: &str, data: serde_json::Value) -> DynamicObject {
     let kind = GroupVersionKind::gvk("metrics.k8s.io", "v1beta1", kind);
     let mut object = DynamicObject::new(name, &ApiResource::from_gvk(&kind)).data(data);
-    object.data["timestamp"] = json!(jiff::Timestamp::now().round(jiff::Unit::Second).ok());
+    let now = jiff::Timestamp::now().round(jiff::Unit::Second).ok();
+    object.data["timestamp"] = json!(now);
+    // Same as metrics-server, so that AGE is the age of the measurement.
+    object.metadata.creation_timestamp = now.map(Time);
     object.data["window"] = "30s".into();
     object
 }

@@ -94,10 +94,13 @@
 //! # Metadata
 //!
 //! Most backends have no place for labels, annotations, finalizers, owner references and managed fields. The library
-//! stores them in the store of the server (`--store`), for as long as the object exists. If the backend stores the
+//! stores them in the store of the server (`--data-dir`), for as long as the object exists. If the backend stores the
 //! whole `metadata` of its objects, or some fields of it, say so with [`VirtualKind::keeps_metadata`] or
 //! [`VirtualKind::keeps_metadata_fields`]. The metadata that a backend returns takes precedence over stored metadata,
 //! field by field.
+//!
+//! Objects without a uid, a creation time or a generation get them from the library. The creation time is the time when
+//! the library first saw the object. The generation grows with each change of a client or of another program.
 
 mod calls;
 mod direct;
@@ -108,6 +111,7 @@ mod item;
 mod locks;
 mod metadata_store;
 mod objects;
+mod origin;
 mod store;
 pub mod suite;
 mod virtual_kind;

@@ -58,7 +58,9 @@ pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use unconvertible::Unconvertible;
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
-pub use visibility::{ErasedVisibility, IdentityJudge, ObjectIdentity};
+pub use visibility::{
+    ErasedVisibility, FollowingRule, IdentityJudge, NumberedRule, ObjectIdentity,
+};
 pub use webhook_conversion::{CallWebhooks, WebhookConversion, checked};
 pub use webhook_conversion_errors::{check_webhook_service, check_webhook_url};
 

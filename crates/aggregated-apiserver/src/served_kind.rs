@@ -1,5 +1,8 @@
 //! A served kind: its description, its cache and its backend.
 
+mod visibility_marker;
+mod visibility_states;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +15,9 @@ use crate::kind::{Kind, MOST_RIGHTS, MissingRights, ProtectedFields, ReviewHandl
 use crate::object::Object;
 use crate::storage::{self, Collection, MARK_BITS, Revision, Store, StoreError};
 use crate::watch_cache::WatchCache;
+
+pub use visibility_marker::Marker;
+pub use visibility_states::{VisibilityState, VisibilityStates};
 
 // The missing permissions of a caller are a part of the revisions that it receives.
 const _: () = assert!(MOST_RIGHTS == MARK_BITS as usize);
@@ -116,6 +122,8 @@ pub struct ServedKind {
     pub cache: Arc<WatchCache>,
     /// The backend of the cache.
     pub backing: Backing,
+    /// The states of the visibility, if it follows a state.
+    pub visibility: Option<Arc<VisibilityStates>>,
     /// Cancelled when the kind is no longer served with this definition. Its watches then end.
     pub ended: CancellationToken,
     /// Whether create requests are accepted.

@@ -18,6 +18,7 @@ use self::renewal::Renewal;
 use crate::error::StartError;
 use crate::object::{Key, Object, Shape};
 use crate::progress::Progress;
+use crate::served_kind::Marker;
 use crate::server::{ApiServer, EtcdArgs, encryption};
 use crate::storage::{
     self, Collection, Commit, Encryption, LogEntry, LogReader, NamespaceLimit, Precondition,
@@ -67,7 +68,8 @@ impl TransferOptions {
         let failed = |why: String| StartError::Transfer(format!("the export is incomplete: {why}"));
         let store = self.open(name).await?;
         let mut kept = Kept::default();
-        for collection in store.collections() {
+        let collections = store.collections().into_iter();
+        for collection in collections.filter(|collection| !Marker::are_in(collection)) {
             let reader = Arc::new(Taken::default());
             let followed = store.follow(&collection, reader.clone()).await;
             followed.map_err(|error| failed(error.to_string()))?;

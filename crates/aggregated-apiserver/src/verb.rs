@@ -7,11 +7,13 @@ mod delete;
 mod delete_collection;
 mod delete_options;
 mod get;
+mod initial_events;
 mod list;
 mod operation;
 mod redact;
 mod review;
 mod selection;
+mod sight;
 mod step;
 mod subresource;
 mod watch;
@@ -22,6 +24,7 @@ pub use delete::{Deleted, delete};
 pub use delete_collection::delete_collection;
 pub use delete_options::{DeleteOptions, propagation};
 pub use get::{GetOptions, get};
+pub use initial_events::InitialEvents;
 pub use list::{Freshness, ListOptions, ListPage, Moment, await_freshness, list};
 pub use operation::{Operation, Read, Write};
 pub use redact::Redacted;
@@ -30,8 +33,7 @@ pub use selection::Selection;
 pub use step::Step;
 pub use subresource::{Action, ServedSubresource, subresources};
 pub use watch::{
-    Bookmark, Event, EventType, InitialEvents, ObjectEvent, WatchOptions, WatchStart, WatchStream,
-    watch,
+    Bookmark, Event, EventType, ObjectEvent, WatchOptions, WatchStart, WatchStream, watch,
 };
 
 use crate::backend::Writes;

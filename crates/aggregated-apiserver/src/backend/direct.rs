@@ -9,9 +9,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use super::erased::{BATCH, CALLS, TIMEOUT, caught, slot, to_tree};
-use super::objects::{self, Omitted};
+use super::objects;
+use super::origin::Former;
 use super::write_error::WriteError;
 use super::{BackendError, Read, ReadContext};
 use crate::error::{ApiError, Reason};
@@ -84,6 +86,8 @@ pub(crate) struct DirectReader {
     backend: Arc<DirectBackend>,
     /// The memory that the objects of all responses may use, in units of [`UNIT`].
     memory: Arc<Semaphore>,
+    /// Cancelled when the kind is not served any more.
+    ended: CancellationToken,
 }
 
 /// The objects of one request, and their memory until the response has been sent.
@@ -92,7 +96,13 @@ type Fetched = (Vec<Arc<Object>>, Option<OwnedSemaphorePermit>);
 impl DirectReader {
     /// A reader of this backend, whose objects use at most this number of bytes.
     pub(crate) fn new(backend: Arc<DirectBackend>, limit: usize) -> Self {
-        Self { backend, memory: Arc::new(Semaphore::new(limit / UNIT)) }
+        let memory = Arc::new(Semaphore::new(limit / UNIT));
+        Self { backend, memory, ended: CancellationToken::new() }
+    }
+
+    /// Ends reads when this token is cancelled. No read calls the backend from then on.
+    pub(crate) fn ending_with(self, ended: CancellationToken) -> Self {
+        Self { ended, ..self }
     }
 
     /// Reads the objects of a scope for a user. Objects that do not belong to the kind are logged, and the others are
@@ -114,10 +124,17 @@ impl DirectReader {
         if !may_exist(kind, &asked, scope) {
             return Ok((Vec::new(), None));
         }
-        let read = match scope {
-            Scope::Object(_) => self.backend.get(user, &asked).await.map(Vec::from_iter),
-            _ => self.backend.list(user, asked.namespace()).await,
+        let read = async {
+            match scope {
+                Scope::Object(_) => self.backend.get(user, &asked).await.map(Vec::from_iter),
+                _ => self.backend.list(user, asked.namespace()).await,
+            }
         };
+        let read = self.ended.run_until_cancelled(read).await;
+        let read = read.unwrap_or_else(|| {
+            let why = "the kind is not served any more";
+            Err(BackendError::rejected(Reason::NotFound, why))
+        });
         let trees = match read {
             Ok(trees) => trees,
             Err(BackendError::NotFound) => Vec::new(),
@@ -244,7 +261,7 @@ impl WriteError {
 /// An object of the kind. The namespace is that of the request if the backend omits it.
 fn object(kind: &Kind, mut tree: Tree, asked: &Key) -> Result<Object, String> {
     objects::fill_key(&mut tree, asked);
-    objects::to_object(kind, tree, Omitted::Nothing, &[])
+    objects::to_object(kind, tree, Former::UNKNOWN, &[])
 }
 
 fn get<B: Read>(backend: &Arc<B>) -> Get {

@@ -151,7 +151,10 @@ impl Runner {
                     }
                 }
                 () = self.records_changed() => self.take_records().await,
-                _ = sweep.tick() => store.remove_obsolete_records(None).await,
+                _ = sweep.tick() => {
+                    store.remove_obsolete_records(None).await;
+                    store.save_generations().await;
+                }
             }
         }
     }
@@ -278,7 +281,7 @@ impl Runner {
         }
     }
 
-    /// Takes over the metadata that other replicas have stored.
+    /// Takes over the metadata that other replicas have stored, and stores the generations that have grown.
     async fn take_records(&self) {
         let Some(metadata) = self.store.metadata() else { return };
         for key in metadata.take_changed() {
@@ -286,6 +289,7 @@ impl Runner {
                 self.store.refresh.notify_one();
             }
         }
+        self.store.save_generations().await;
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -12,6 +13,12 @@ use crate::object::{Key, Object, Tree};
 use crate::storage::{
     Collection, Commit, LogEntry, LogReader, Precondition, Revision, Store, StoreError, Versioned,
 };
+
+/// The field of a record with the [hash](StoredMetadata::content_hash) of the object.
+pub(super) const CONTENT_HASH: &str = "contentHash";
+
+/// The field of a record whose creation time [is not that of the backend](StoredMetadata::is_first_seen).
+pub(super) const FIRST_SEEN: &str = "firstSeen";
 
 /// The metadata of the objects of one virtual kind.
 pub(crate) struct MetadataStore {
@@ -72,6 +79,12 @@ impl MetadataStore {
         });
         store.follow(&collection, metadata.clone()).await?;
         Ok(metadata)
+    }
+
+    /// Stops following the records.
+    pub(super) fn leave(self: &Arc<Self>) {
+        let reader: Arc<dyn LogReader> = self.clone();
+        self.store.unfollow(&self.collection, &reader);
     }
 
     /// Waits until all records have been read.
@@ -174,9 +187,25 @@ impl MetadataStore {
 }
 
 /// The metadata in a record.
-pub(super) fn metadata_of(record: &Object) -> Tree {
-    match record.to_tree().remove("metadata") {
-        Some(serde_json::Value::Object(metadata)) => metadata,
-        _ => Tree::new(),
+#[derive(Debug)]
+pub(super) struct StoredMetadata {
+    pub metadata: Tree,
+    /// The hash of the object for which the generation holds.
+    pub content_hash: Option<String>,
+    /// Whether the creation time is the time when the library first saw the object. A backend that begins to return
+    /// creation times has another one for the same object.
+    pub is_first_seen: bool,
+}
+
+impl StoredMetadata {
+    pub(super) fn of(record: &Object) -> Self {
+        let mut tree = record.to_tree();
+        let metadata = match tree.remove("metadata") {
+            Some(Value::Object(metadata)) => metadata,
+            _ => Tree::new(),
+        };
+        let content_hash = tree.get(CONTENT_HASH).and_then(Value::as_str).map(str::to_owned);
+        let is_first_seen = tree.get(FIRST_SEEN).is_some_and(|value| value == true);
+        Self { metadata, content_hash, is_first_seen }
     }
 }

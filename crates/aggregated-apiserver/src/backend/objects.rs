@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use uuid::Uuid;
 
+use super::metadata_store::{CONTENT_HASH, FIRST_SEEN};
+use super::origin::{self, Former};
 use crate::error::FieldError;
 use crate::kind::Kind;
 use crate::log_throttle::{LogThrottle, shown};
@@ -15,22 +16,8 @@ use crate::schema::{self, Malformed};
 /// Throttles the log about objects that do not belong to their kind.
 static UNFIT: LogThrottle = LogThrottle::at_most(5);
 
-/// The fields of the metadata that the library sets in each response.
-const OF_RESPONSES: [&str; 2] = ["resourceVersion", "selfLink"];
-
 /// The fields of the metadata that each record has.
 const IDENTITY: [&str; 3] = ["name", "namespace", "uid"];
-
-/// The metadata of an object that the backend omits.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Omitted<'a> {
-    /// No metadata is known.
-    Nothing,
-    /// The stored metadata. It is not used for another object that has the same name.
-    Stored(&'a Tree),
-    /// The metadata of the object that the backend has received in this call.
-    Sent(&'a Tree),
-}
 
 /// Returns an object of a backend as an object of the kind. `kept` are the fields of the metadata that the backend stores:
 /// they are not added.
@@ -40,7 +27,7 @@ pub(super) enum Omitted<'a> {
 pub(super) fn to_object(
     kind: &Kind,
     tree: Tree,
-    omitted: Omitted<'_>,
+    former: Former<'_>,
     kept: &[String],
 ) -> Result<Object, String> {
     let mut tree = tree;
@@ -49,9 +36,10 @@ pub(super) fn to_object(
     tree.insert("kind".to_owned(), kind.names.kind.clone().into());
     schema::coerce_metadata(&mut tree, Malformed::Refused)?;
     check_key(kind, &tree)?;
-    add_metadata(kind, &mut tree, omitted, kept);
+    origin::add_metadata(kind, &mut tree, former, kept);
     schema::normalize(kind.storage.schema.root(), &mut tree, Malformed::Refused)?;
     check_values(kind, &tree)?;
+    origin::add_generation(kind, &mut tree, former);
     let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;
     if object.json_size() > Object::LIMIT {
         return Err(format!("it has more than {} bytes", Object::LIMIT));
@@ -161,51 +149,27 @@ fn check_key(kind: &Kind, tree: &Tree) -> Result<(), String> {
     }
 }
 
-/// Adds the metadata that the backend omits, and a uid that is the same in every process.
-fn add_metadata(kind: &Kind, tree: &mut Tree, omitted: Omitted<'_>, kept: &[String]) {
-    let key = key(tree);
-    let created = metadata::text(tree, "creationTimestamp").to_owned();
-    let known = match omitted {
-        Omitted::Nothing => Tree::new(),
-        Omitted::Stored(known) if is_other(tree, known) => Tree::new(),
-        Omitted::Stored(known) | Omitted::Sent(known) => known.clone(),
-    };
-    metadata::edit(tree, |metadata| {
-        for field in OF_RESPONSES {
-            metadata.remove(field);
-        }
-        metadata.retain(|_, value| !value.is_null());
-        for (field, value) in known {
-            if !OF_RESPONSES.contains(&&*field) && !kept.contains(&field) {
-                metadata.entry(field).or_insert(value);
-            }
-        }
-        metadata.entry("uid").or_insert_with(|| uid(kind, &key, &created).into());
-    });
-}
-
-/// Whether an object has another uid or another creation time than this metadata: it was deleted and created again.
-fn is_other(tree: &Tree, known: &Tree) -> bool {
-    ["uid", "creationTimestamp"].into_iter().any(|field| {
-        let (one, other) = (metadata::text(tree, field), known.get(field));
-        let other = other.and_then(Value::as_str).unwrap_or_default();
-        !one.is_empty() && !other.is_empty() && one != other
-    })
-}
-
-/// A uid for an object whose backend has none.
-fn uid(kind: &Kind, key: &Key, created: &str) -> String {
-    let name = format!("{}/{key}/{created}", kind.qualified());
-    Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).to_string()
-}
-
-/// An object that holds only the metadata that the backend does not store. `kept` are the fields that it stores.
-pub(super) fn record(object: &Object, kept: &[String]) -> Result<Arc<Object>, String> {
+/// An object that holds only the metadata that the backend does not store, and the hash of the object for which its
+/// generation holds. `kept` are the fields that the backend stores. `is_timeless` says whether the backend has returned the
+/// object without a creation time.
+pub(super) fn record(
+    kind: &Kind,
+    object: &Object,
+    kept: &[String],
+    is_timeless: bool,
+) -> Result<Arc<Object>, String> {
     let tree = object.to_tree();
+    let hash = origin::content_hash(kind, &tree);
     let fields = ["apiVersion", "kind", "metadata"];
     let mut tree: Tree = tree.into_iter().filter(|(name, _)| fields.contains(&&**name)).collect();
     metadata::edit(&mut tree, |metadata| {
         metadata.retain(|name, _| IDENTITY.contains(&&**name) || !kept.contains(name));
     });
+    if origin::generation_of(metadata::of(&tree)).is_some() {
+        tree.insert(CONTENT_HASH.to_owned(), hash.into());
+    }
+    if is_timeless {
+        tree.insert(FIRST_SEEN.to_owned(), true.into());
+    }
     Object::from_tree(&tree).map(Arc::new).map_err(|error| error.to_string())
 }

@@ -1,5 +1,6 @@
 //! The store of a virtual kind: the known objects of its backend, and writes that go to the backend.
 
+mod generations;
 mod in_flight;
 mod publish;
 mod take;
@@ -22,6 +23,7 @@ use super::metadata_store::MetadataStore;
 use super::write_error::WriteError;
 use super::written::WrittenKeys;
 use super::{Item, WriteContext};
+use crate::clock::{Clock, to_rfc_3339};
 use crate::kind::Kind;
 use crate::object::{Key, Object};
 use crate::storage::{
@@ -43,6 +45,7 @@ pub(crate) struct BackendStore {
     locks: KeyLocks,
     hasher: RandomState,
     metadata: Option<Arc<MetadataStore>>,
+    clock: Clock,
     lists: watch::Sender<Lists>,
     /// Counts the changes of the state that waiters look for.
     changes: watch::Sender<u64>,
@@ -71,6 +74,8 @@ struct State {
     /// The keys of a watched kind that must be read again with `get`: an event for the key was ignored, because it may be
     /// older than a write.
     unresolved: HashSet<Key>,
+    /// The keys of objects whose generation is newer than the stored one.
+    unsaved: HashSet<Key>,
 }
 
 /// Information about a known object.
@@ -83,6 +88,8 @@ struct Entry {
     record: Option<Revision>,
     /// The fields of the metadata that the backend stores.
     kept: Arc<[String]>,
+    /// Whether the backend has returned the object without a creation time.
+    is_timeless: bool,
 }
 
 impl BackendStore {
@@ -92,7 +99,7 @@ impl BackendStore {
         backend: Arc<ErasedBackend>,
         sequencer: Arc<RevisionSequencer>,
         limit: usize,
-        metadata: Option<Arc<MetadataStore>>,
+        (metadata, clock): (Option<Arc<MetadataStore>>, Clock),
     ) -> Self {
         let collection = Collection::new(&kind.collection());
         // The entries use the rest.
@@ -103,6 +110,7 @@ impl BackendStore {
             in_flight: HashSet::new(),
             written: WrittenKeys::default(),
             unresolved: HashSet::new(),
+            unsaved: HashSet::new(),
         };
         Self {
             kind,
@@ -113,6 +121,7 @@ impl BackendStore {
             locks: KeyLocks::default(),
             hasher: RandomState::new(),
             metadata,
+            clock,
             lists: watch::Sender::default(),
             changes: watch::Sender::default(),
             refresh: Notify::new(),
@@ -134,6 +143,13 @@ impl BackendStore {
         self.metadata.as_ref()
     }
 
+    /// Stops following the stored metadata.
+    pub(crate) fn leave_metadata(&self) {
+        if let Some(metadata) = &self.metadata {
+            metadata.leave();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,6 +157,11 @@ impl BackendStore {
     /// The keys of all known objects.
     pub(super) fn keys(&self) -> Vec<Key> {
         self.lock().entries.keys().cloned().collect()
+    }
+
+    /// The creation time of an object that is first seen now.
+    fn now(&self) -> String {
+        to_rfc_3339(self.clock.now())
     }
 
     /// The known object under a key, with its revision and its entry.

@@ -1,11 +1,16 @@
 //! Visibility: the objects of a kind that each reader sees.
 
+mod following;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use kube::Resource;
 use kube::api::{ObjectMeta, PartialObjectMeta};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
+use self::following::{ErasedFollowing, Following, State};
 use super::qualified;
 use crate::kind::{ErasedVisibility, IdentityJudge, ObjectIdentity};
 use crate::log_throttle::LogThrottle;
@@ -23,8 +28,8 @@ use crate::user::User;
 /// `kube-system`. If another program must see all objects, such as a backup, the rule must allow it.
 ///
 /// A rule is a pure function of the object and of the user, as authenticated when the request began. The rule must not
-/// depend on a clock or on anything else that changes: watchers receive events only for changes of objects, and would
-/// miss any other change of visibility. If a rule panics, or if the object cannot be deserialized as the type, the
+/// depend on a clock or on anything else that changes, but on the state of [`following`](Self::following): watchers
+/// would miss any other change of visibility. If a rule panics, or if the object cannot be deserialized as the type, the
 /// object is visible only to the control plane, and the log names it.
 ///
 /// Visibility hides objects, but not that objects exist: quotas, store sizes and resourceVersions count all of them. A
@@ -57,6 +62,7 @@ enum Rule<K> {
     AllObjects,
     ByIdentity(IdentityJudge),
     ByObject(ObjectJudge<K>),
+    Following(Box<dyn State<K>>),
 }
 
 type ObjectJudge<K> = Box<dyn Fn(&User, &K) -> bool + Send + Sync>;
@@ -100,49 +106,124 @@ impl<K> Visibility<K> {
     pub fn by_object(rule: impl Fn(&User, &K) -> bool + Send + Sync + 'static) -> Self {
         Self(Rule::ByObject(Box::new(rule)))
     }
+
+    /// An object is visible if this rule returns true for it and for the newest state of the channel. Use this for
+    /// permissions that change. The state is cloned once for each change, so put large states into an [`Arc`].
+    ///
+    /// All reads use the newest state. If the state changes, each open watch sends the objects that became visible as
+    /// `ADDED`, and those that became invisible as `DELETED`. Each watch calls the rule twice for each object then, and
+    /// few watches do so at the same time. A client that resumes a watch from a resourceVersion that is older than the
+    /// last change of the state receives 410 and lists again. So publish a state only if it differs from the last one
+    /// ([`send_if_modified`](watch::Sender::send_if_modified)).
+    ///
+    /// The object is deserialized for every reader of it, as in [`by_object`](Self::by_object).
+    ///
+    /// ```
+    /// use std::collections::BTreeSet;
+    /// use std::sync::Arc;
+    ///
+    /// use aggregated_apiserver::Visibility;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use tokio::sync::watch;
+    ///
+    /// // The users that see all objects. Others see the objects that are immutable.
+    /// let (readers, state) = watch::channel(Arc::new(BTreeSet::<String>::new()));
+    /// let visibility = Visibility::following(state, |readers, user, map: &ConfigMap| {
+    ///     readers.contains(&user.name) || map.immutable == Some(true)
+    /// });
+    /// # drop(visibility);
+    /// readers.send_modify(|readers| drop(Arc::make_mut(readers).insert("jane".to_owned())));
+    /// ```
+    #[must_use]
+    pub fn following<S: Clone + Send + Sync + 'static>(
+        state: watch::Receiver<S>,
+        rule: impl Fn(&S, &User, &K) -> bool + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: 'static,
+    {
+        let rule = Arc::new(rule);
+        let fixed = move |state: S| {
+            let rule = Arc::clone(&rule);
+            Rule::ByObject(Box::new(move |user, object| rule(&state, user, object)))
+        };
+        Self(Rule::Following(Box::new(Following::new(state, fixed))))
+    }
+
+    /// An object is visible if this rule returns true for its namespace, name and labels, and for the newest state of the
+    /// channel. Changes of the state have the same effects as for [`following`](Self::following), and cost less.
+    #[must_use]
+    pub fn following_by_identity<S: Clone + Send + Sync + 'static>(
+        state: watch::Receiver<S>,
+        rule: impl Fn(&S, &User, &ObjectIdentity<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: 'static,
+    {
+        let rule = Arc::new(rule);
+        let fixed = move |state: S| {
+            let rule = Arc::clone(&rule);
+            Rule::ByIdentity(Box::new(move |user, object| rule(&state, user, object)))
+        };
+        Self(Rule::Following(Box::new(Following::new(state, fixed))))
+    }
 }
 
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Visibility<K> {
     /// The rule without its type, for stored objects; `None` if all objects are visible.
     pub(super) fn erased(self) -> Option<ErasedVisibility> {
-        let failures = LogThrottle::default();
-        let guarded = move |judge: &dyn Fn() -> Result<bool, String>| {
-            let judged = catch_unwind(AssertUnwindSafe(judge));
-            judged.unwrap_or_else(|_| Err("its rule panicked".to_owned())).unwrap_or_else(|why| {
-                failures.log(|suppressed| {
-                    let kind = qualified::<K>();
-                    tracing::error!(
-                        suppressed,
-                        %kind,
-                        error = %why,
-                        "cannot evaluate visibility; the object is hidden from users"
-                    );
-                });
-                false
-            })
-        };
-        match self.0 {
-            Rule::AllObjects => None,
-            Rule::ByIdentity(rule) => {
-                let judge = move |user: &User, object: &ObjectIdentity<'_>| {
-                    guarded(&|| Ok(rule(user, object)))
-                };
-                Some(ErasedVisibility::ByIdentity(Box::new(judge)))
-            }
-            Rule::ByObject(rule) => {
-                let judge = move |user: &User, json: &[u8]| {
-                    guarded(&|| {
-                        let object = serde_json::from_slice::<K>(json);
-                        let object = object.map_err(|error| {
-                            format!("{} is not of its type: {error}", named(json))
-                        })?;
-                        Ok(rule(user, &object))
-                    })
-                };
-                Some(ErasedVisibility::ByContent(K::version(&()).into_owned(), Box::new(judge)))
-            }
+        erased(self.0, &Arc::default())
+    }
+}
+
+fn erased<K: Resource<DynamicType = ()> + DeserializeOwned + 'static>(
+    rule: Rule<K>,
+    failures: &Arc<LogThrottle>,
+) -> Option<ErasedVisibility> {
+    let log = Arc::clone(failures);
+    match rule {
+        Rule::AllObjects => None,
+        Rule::ByIdentity(rule) => {
+            let judge = move |user: &User, object: &ObjectIdentity<'_>| {
+                guarded::<K>(&log, || Ok(rule(user, object)))
+            };
+            Some(ErasedVisibility::ByIdentity(Box::new(judge)))
+        }
+        Rule::ByObject(rule) => {
+            let judge = move |user: &User, json: &[u8]| {
+                guarded::<K>(&log, || {
+                    let object = serde_json::from_slice::<K>(json);
+                    let object = object
+                        .map_err(|error| format!("{} is not of its type: {error}", named(json)))?;
+                    Ok(rule(user, &object))
+                })
+            };
+            Some(ErasedVisibility::ByContent(K::version(&()).into_owned(), Box::new(judge)))
+        }
+        Rule::Following(state) => {
+            Some(ErasedVisibility::Following(Box::new(ErasedFollowing::new(state, log))))
         }
     }
+}
+
+/// Calls a rule. An error or a panic is logged, and hides the object.
+fn guarded<K: Resource<DynamicType = ()>>(
+    failures: &LogThrottle,
+    judge: impl Fn() -> Result<bool, String>,
+) -> bool {
+    let judged = catch_unwind(AssertUnwindSafe(judge));
+    judged.unwrap_or_else(|_| Err("its rule panicked".to_owned())).unwrap_or_else(|why| {
+        failures.log(|suppressed| {
+            let kind = qualified::<K>();
+            tracing::error!(
+                suppressed,
+                %kind,
+                error = %why,
+                "cannot evaluate visibility; the object is hidden from users"
+            );
+        });
+        false
+    })
 }
 
 /// The namespace and name of an object, for the log.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Columns, ErasedColumns, Subresources, api_version, selectable_fields};
 use crate::error::{FieldError, is_printed};
 use crate::object::selector::SelectableFields;
-use crate::object::{to_html_json, to_json};
+use crate::object::{Tree, to_html_json, to_json};
 use crate::schema::{
     Schema, Types, check_beside_status, check_rules, check_structure, unrecognized_formats,
 };
@@ -85,6 +85,17 @@ impl Version {
             selectable,
             subresources,
         })
+    }
+
+    /// The fields of an object whose changes increment the generation: all but the metadata, and but the status if it is
+    /// a subresource. The fields are in the order of their names.
+    pub fn counted_fields<'a>(
+        &self,
+        tree: &'a Tree,
+    ) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+        let has_status = self.subresources.status;
+        tree.iter()
+            .filter(move |(name, _)| *name != "metadata" && !(has_status && *name == "status"))
     }
 
     /// The errors in the validation rules of the schema at `path`.

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+
 use super::Kind;
 use crate::object::{Key, Labels, Object};
 use crate::user::User;
@@ -48,6 +50,28 @@ pub enum ErasedVisibility {
     ByIdentity(IdentityJudge),
     /// By the content in the version with this name.
     ByContent(String, ContentJudge),
+    /// By a rule whose state changes.
+    Following(Box<dyn FollowingRule>),
+}
+
+/// A rule with a state that changes while the kind is served.
+pub trait FollowingRule: Send + Sync {
+    /// The rule with the newest state.
+    fn newest(&self) -> NumberedRule;
+
+    /// Whether the rule with this number has the newest state.
+    fn is_newest(&self, number: u64) -> bool;
+
+    /// Completes when the rule with this number does not have the newest state any more.
+    fn changed(&self, number: u64) -> BoxFuture<'static, ()>;
+}
+
+/// A rule with one state. Rules with newer states have larger numbers.
+#[derive(Clone, Debug)]
+pub struct NumberedRule {
+    pub number: u64,
+    /// The rule. It follows no state.
+    pub rule: Arc<ErasedVisibility>,
 }
 
 impl fmt::Debug for ErasedVisibility {
@@ -55,6 +79,7 @@ impl fmt::Debug for ErasedVisibility {
         f.write_str(match self {
             Self::ByIdentity(_) => "ByIdentity",
             Self::ByContent(..) => "ByContent",
+            Self::Following(_) => "Following",
         })
     }
 }
@@ -73,17 +98,38 @@ impl Kind {
     /// Whether a stored object is visible to a user. An object that cannot be converted to the version of the rule is
     /// invisible.
     pub fn is_visible_to(&self, user: &User, object: &Arc<Object>) -> bool {
-        match self.visibility.as_deref() {
-            None => true,
-            Some(_) if user.is_of_control_plane() => true,
-            Some(ErasedVisibility::ByIdentity(judge)) => {
+        self.visibility.as_deref().is_none_or(|rule| self.is_visible_by(rule, user, object))
+    }
+
+    /// Whether a stored object is visible to a user by this rule.
+    pub fn is_visible_by(
+        &self,
+        rule: &ErasedVisibility,
+        user: &User,
+        object: &Arc<Object>,
+    ) -> bool {
+        if user.is_of_control_plane() {
+            return true;
+        }
+        match rule {
+            ErasedVisibility::ByIdentity(judge) => {
                 judge(user, &ObjectIdentity { key: object.key(), labels: object.labels() })
             }
-            Some(ErasedVisibility::ByContent(version, judge)) => {
+            ErasedVisibility::ByContent(version, judge) => {
                 let version = self.any_version(version);
                 let shown = version.and_then(|one| self.in_version_shared(object, one).ok());
                 shown.is_some_and(|shown| judge(user, &shown.json()))
             }
+            ErasedVisibility::Following(rule) => {
+                self.is_visible_by(&rule.newest().rule, user, object)
+            }
         }
+    }
+
+    /// The visibility of the kind, if it has a state that changes.
+    pub fn following_visibility(&self) -> Option<&Arc<ErasedVisibility>> {
+        let is_following =
+            |rule: &&Arc<ErasedVisibility>| matches!(***rule, ErasedVisibility::Following(_));
+        self.visibility.as_ref().filter(is_following)
     }
 }

@@ -11,7 +11,7 @@ use super::initial_objects::{Beginning, begin, begin_later, copy};
 use super::memory::Bounds;
 use super::object_copy::Copied;
 use super::parsed_kinds::{computed_from, fault};
-use super::runtime_kinds::{RuntimeKinds, Shared};
+use super::runtime_kinds::{Backends, RuntimeKinds, Shared};
 use crate::admission::{
     AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
 };
@@ -25,7 +25,8 @@ use crate::kind::{Kind, PatternCache, QuotaUsage, ShownObjects};
 use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{
-    Backing, CommitGate, CreateGate, ServedKind, ServedKinds, VirtualBacking,
+    Backing, CommitGate, CreateGate, Marker, ServedKind, ServedKinds, VirtualBacking,
+    VisibilityStates,
 };
 use crate::storage::{Collection, Failure, MemoryStore, NamespaceLimit, RevisionSequencer, Store};
 use crate::watch_cache::{WatchCache, WindowBudget};
@@ -46,6 +47,7 @@ pub(super) struct Assembled {
 impl Drop for Assembled {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+        self.runtime.abort_backends();
     }
 }
 
@@ -135,7 +137,8 @@ impl Assembled {
                 Backend::Virtual(backend) => {
                     let of_process = Arc::clone(&of_process);
                     let limit = bounds.of_backend();
-                    let opened = open_backend(&kind, backend, (of_process, limit), &store).await?;
+                    let opened =
+                        open_backend(&kind, backend, (of_process, limit), (&store, &clock)).await?;
                     let collection = Collection::new(&kind.collection());
                     let followed = opened.follow(&collection, cache.clone()).await;
                     followed.map_err(|error| fault(&kind, "storage", &error.to_string()))?;
@@ -160,10 +163,21 @@ impl Assembled {
                     Backing::Elsewhere
                 }
             };
+            let visibility = match registered.backend {
+                Backend::Stored { .. } if !Arc::ptr_eq(&store.sequencer(), &of_process) => {
+                    follow_visibility(&kind, &store, &clock).await?
+                }
+                _ => VisibilityStates::of_process(
+                    kind.following_visibility(),
+                    Arc::clone(&of_process),
+                ),
+            };
+            runs.extend(visibility.clone().map(|states| states.run().boxed()));
             let mut one = ServedKind {
                 kind,
                 cache,
                 backing,
+                visibility,
                 ended: closing.child_token(),
                 create_gate: CreateGate::default(),
                 gate: CommitGate::default(),
@@ -227,7 +241,7 @@ impl Assembled {
             &handler,
             store.clone(),
             (bounds.window, windows),
-            Shared { shown, webhooks, patterns },
+            (Shared { shown, webhooks, patterns }, Backends::new(of_process, bounds.objects)),
             (clock, usages),
             (closing, Arc::clone(&refused)),
         );
@@ -238,12 +252,24 @@ impl Assembled {
     }
 }
 
+/// The states of a visibility whose kind is in a store.
+async fn follow_visibility(
+    kind: &Arc<Kind>,
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+) -> Result<Option<Arc<VisibilityStates>>, StartError> {
+    let Some(visibility) = kind.following_visibility() else { return Ok(None) };
+    let marker = Marker::open(store, kind, clock.uid()).await;
+    let marker = marker.map_err(|error| fault(kind, "storage", &error.to_string()))?;
+    Ok(VisibilityStates::of_store(Some(visibility), marker))
+}
+
 /// The store of a virtual kind. The metadata that its backend does not store is in the store of the server.
-async fn open_backend(
+pub(super) async fn open_backend(
     kind: &Arc<Kind>,
     backend: &Arc<ErasedBackend>,
     (sequencer, limit): (Arc<RevisionSequencer>, usize),
-    store: &Arc<dyn Store>,
+    (store, clock): (&Arc<dyn Store>, &Clock),
 ) -> Result<Arc<BackendStore>, StartError> {
     let metadata = match backend.keeps_metadata() {
         true => None,
@@ -253,7 +279,7 @@ async fn open_backend(
         }
     };
     let (kind, backend) = (Arc::clone(kind), Arc::clone(backend));
-    Ok(Arc::new(BackendStore::new(kind, backend, sequencer, limit, metadata)))
+    Ok(Arc::new(BackendStore::new(kind, backend, sequencer, limit, (metadata, clock.clone()))))
 }
 
 /// Whether the objects of a kind are stored in namespaces.

@@ -17,18 +17,33 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
     for registered in kinds.iter() {
         let kind = parse_one(registered)?;
         check_names(&kind, &mut taken)?;
-        if let Some(other) = kind.version_without_rules() {
-            let why = format!(
-                "the rules in Rust validate only one version, so objects written in {other} would not be validated; convert between the versions in Rust, or do not serve {other}"
-            );
-            return Err(fault(&kind, "spec.versions", &why));
-        }
+        check_rules(&kind)?;
         check_view(&kind, &parsed)?;
         check_subresources(&kind, registered)?;
         check_backend(&kind, registered, kinds.is_partial_allowed())?;
         parsed.push(Arc::new(kind));
     }
     Ok(parsed)
+}
+
+/// Parses the definition of a kind with a backend that is added at run time. Its names are not checked.
+pub(super) fn parse_backend_kind(registered: &Registered) -> Result<Kind, StartError> {
+    let kind = parse_one(registered)?;
+    check_rules(&kind)?;
+    if kind.view.is_some() {
+        return Err(fault(&kind, "spec.names", "is a view, which cannot be added at run time"));
+    }
+    check_backend(&kind, registered, false)?;
+    Ok(kind)
+}
+
+/// Rejects a kind with a version that its rules in Rust do not validate.
+fn check_rules(kind: &Kind) -> Result<(), StartError> {
+    let Some(other) = kind.version_without_rules() else { return Ok(()) };
+    let why = format!(
+        "the rules in Rust validate only one version, so objects written in {other} would not be validated; convert between the versions in Rust, or do not serve {other}"
+    );
+    Err(fault(kind, "spec.versions", &why))
 }
 
 /// Parses the definition of a kind, and adds its code.

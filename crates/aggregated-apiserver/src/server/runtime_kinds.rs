@@ -1,6 +1,8 @@
 //! Kinds that are added and removed while a server runs.
 
+mod backends;
 mod followed;
+mod lookup;
 mod restore;
 
 use followed::Followed;
@@ -12,22 +14,21 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::kept_objects::StoredObjects;
 use super::{ca_bundle, parsed_kinds, stored_definition};
 use crate::admission::QuotaUsages;
 use crate::clock::Clock;
 use crate::conversion::ConversionWebhooks;
 use crate::error::{FieldError, StartError, quote};
-use crate::kind::{Kind, PatternCache, ShownObjects, Version};
+use crate::kind::{Kind, PatternCache, ShownObjects};
 use crate::object::Key;
 use crate::request::Handler;
 use crate::served_kind::{Backing, CommitGate, CreateGate, ServedKind};
 use crate::storage::{
-    Collection, Commit, Failure, Precondition, Store, StoreError, Versioned, await_newest,
+    Collection, Commit, Failure, Precondition, RevisionSequencer, Store, StoreError, Versioned,
+    await_newest,
 };
 use crate::watch_cache::{Scope, WatchCache, WindowBudget};
 
@@ -70,6 +71,7 @@ struct Parts {
     /// The limit of recent changes of a kind, in bytes of objects, and the budget of all kinds.
     window: (usize, Arc<WindowBudget>),
     shared: Shared,
+    backends: Backends,
     clock: Clock,
     /// The counter of objects for quotas, if quotas are enforced.
     usages: Option<QuotaUsages>,
@@ -90,12 +92,27 @@ pub(super) struct Shared {
     pub patterns: PatternCache,
 }
 
+/// The resources of kinds with a backend.
+pub(super) struct Backends {
+    /// The revisions of the process.
+    pub sequencer: Arc<RevisionSequencer>,
+    /// The limit of the known objects of one backend, in bytes.
+    pub limit: usize,
+}
+
+impl Backends {
+    /// The kinds that are added at run time use at most this number of bytes together.
+    pub(super) fn new(sequencer: Arc<RevisionSequencer>, bytes: usize) -> Self {
+        Self { sequencer, limit: bytes / backends::MOST }
+    }
+}
+
 impl RuntimeKinds {
     pub(super) fn new(
         handler: &Arc<Handler>,
         store: Arc<dyn Store>,
         window: (usize, Arc<WindowBudget>),
-        shared: Shared,
+        (shared, backends): (Shared, Backends),
         (clock, usages): (Clock, Option<QuotaUsages>),
         (closing, refused): (CancellationToken, Arc<Failure>),
     ) -> Self {
@@ -106,6 +123,7 @@ impl RuntimeKinds {
             store,
             window,
             shared,
+            backends,
             clock,
             usages,
             closing,
@@ -183,12 +201,8 @@ impl RuntimeKinds {
         let qualified = kind.qualified();
         let mut served = handler.kinds();
         let is_it = |one: &ServedKind| one.kind.qualified() == qualified;
-        let taken = self.taken_names(&kind.group, &kind.names.plural);
-        if let Some((field, name)) = conflict(&kind, &taken) {
-            let why = format!("{} is already in use", quote(name));
-            return Err(parsed_kinds::fault(&kind, field, &why));
-        }
-        let is_ours = caches.contains_key(&qualified);
+        self.check_names(&kind)?;
+        let is_ours = caches.get(&qualified).is_some_and(|followed| !followed.has_backend());
         if served.iter().any(is_it) && !is_ours {
             return Err(parsed_kinds::fault(
                 &kind,
@@ -201,8 +215,14 @@ impl RuntimeKinds {
             None => {
                 let unusable =
                     |error: StoreError| parsed_kinds::fault(&kind, "storage", &error.to_string());
-                let followed = Followed::new(&self.0, &kind).await.map_err(unusable)?;
-                let cache = Arc::clone(&followed.cache);
+                let (window, windows) = &self.0.window;
+                let cache = WatchCache::sharing(self.0.store.sequencer(), *window, windows);
+                let counter = self.0.usages.as_ref().map(|usages| usages.counter(&kind));
+                let (store, collection) = (&*self.0.store, Collection::new(&qualified));
+                let readers = (Arc::clone(&cache), counter);
+                let followed = Followed::new(store, &collection, readers).await;
+                let followed = followed.map_err(unusable)?;
+                cache.mark_synced();
                 caches.insert(qualified.clone(), followed);
                 cache
             }
@@ -215,6 +235,7 @@ impl RuntimeKinds {
             kind: Arc::clone(&kind),
             cache: Arc::clone(&cache),
             backing: Backing::Stored(self.0.store.clone()),
+            visibility: None,
             ended: self.0.closing.child_token(),
             create_gate,
             gate: CommitGate::default(),
@@ -261,107 +282,6 @@ impl RuntimeKinds {
         }
     }
 
-    /// Whether the store may contain objects of another process, perhaps including initial objects of this one. In a
-    /// shared store such objects can appear at any time.
-    pub fn were_kept(&self) -> bool {
-        self.is_shared() || !self.0.store.is_new()
-    }
-
-    /// Whether other servers write to the store too.
-    pub fn is_shared(&self) -> bool {
-        self.0.store.is_shared()
-    }
-
-    /// Whether the store contains objects of the kind with this name (`foos.example.com`), regardless of the server
-    /// that created them and of whether this server serves the kind.
-    ///
-    /// # Errors
-    /// If the store does not respond.
-    pub async fn has_objects(&self, qualified: &str) -> Result<bool, StoreError> {
-        await_newest(&*self.0.store).await?;
-        let collections = self.0.store.collections();
-        Ok(collections.iter().any(|collection| collection.as_str() == qualified))
-    }
-
-    /// Whether the kind with this name (`foos.example.com`) was added at run time and is served.
-    pub fn is_served(&self, qualified: &str) -> bool {
-        let Some(handler) = self.0.handler.upgrade() else { return false };
-        handler
-            .kinds()
-            .iter()
-            .any(|served| served.came_at_run_time && served.kind.qualified() == qualified)
-    }
-
-    /// The served versions of all groups, as unique pairs of group and version.
-    pub fn versions(&self) -> Vec<(String, String)> {
-        let mut versions = Vec::new();
-        let Some(handler) = self.0.handler.upgrade() else { return versions };
-        for kind in handler.kinds().iter().map(|served| &served.kind) {
-            for version in &kind.versions {
-                let one = (kind.group.clone(), version.name.clone());
-                if !versions.contains(&one) {
-                    versions.push(one);
-                }
-            }
-        }
-        versions
-    }
-
-    /// All kinds with stored objects, each with one version.
-    pub fn stored_kinds(&self) -> Vec<StoredKind> {
-        let Some(handler) = self.0.handler.upgrade() else { return Vec::new() };
-        let kinds = handler.kinds();
-        let stored = kinds.iter().filter(|served| served.kind.view.is_none());
-        let stored = stored.filter(|served| served.is_stored());
-        let named = stored.filter_map(|served| {
-            let kind = &served.kind;
-            let is_stored = |version: &&Arc<Version>| version.name == kind.storage.name;
-            let version = kind.versions.iter().find(is_stored).or(kind.versions.first())?;
-            Some(StoredKind {
-                group: kind.group.clone(),
-                version: version.name.clone(),
-                kind: kind.names.kind.clone(),
-                plural: kind.names.plural.clone(),
-                is_namespaced: kind.is_namespaced(),
-            })
-        });
-        named.collect()
-    }
-
-    /// An object in this version, or in its storage version if it cannot be converted. `None` also if the kind is not
-    /// served.
-    pub fn find(
-        &self,
-        group: &str,
-        version: &str,
-        plural: &str,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Option<Value> {
-        let kinds = self.0.handler.upgrade()?.kinds();
-        let (served, version) = kinds.find(group, version, plural)?;
-        let found = served.cache.get(&Key::new(namespace, name))?;
-        Some(Value::Object(served.kind.in_version_or_as_kept(&found.object, version)))
-    }
-
-    /// The number of creations, changes and deletions of objects of a kind in this process. While it is the same, the
-    /// objects are the same. `None` if the kind is not served.
-    pub fn changes(&self, group: &str, plural: &str) -> Option<u64> {
-        Some(self.cache(group, plural)?.changes())
-    }
-
-    /// All objects of a kind at one moment; `None` if the kind is not served.
-    pub fn objects(&self, group: &str, plural: &str) -> Option<StoredObjects> {
-        Some(StoredObjects::new(self.cache(group, plural)?.snapshot()))
-    }
-
-    fn cache(&self, group: &str, plural: &str) -> Option<Arc<WatchCache>> {
-        let kinds = self.0.handler.upgrade()?.kinds();
-        let is_it =
-            |served: &&ServedKind| served.kind.group == group && served.kind.names.plural == plural;
-        kinds.iter().find(is_it).map(|served| Arc::clone(&served.cache))
-    }
-
     /// Deletes an object regardless of its finalizers, if it has this uid. Returns whether the object is deleted. It is
     /// not if the store rejects the deletion, or is unavailable for ten seconds; both are logged.
     pub async fn remove(
@@ -405,10 +325,10 @@ impl RuntimeKinds {
         }
     }
 
-    /// Accepts no more new objects of the kind with this name.
+    /// Accepts no more new objects of the stored kind with this name.
     pub async fn close(&self, qualified: &str) {
         let Some(handler) = self.0.handler.upgrade() else { return };
-        if !self.0.caches.lock().await.contains_key(qualified) {
+        if self.0.caches.lock().await.get(qualified).is_none_or(Followed::has_backend) {
             return;
         }
         let served = handler.kinds();
@@ -418,7 +338,7 @@ impl RuntimeKinds {
     }
 
     /// Stops serving the kind with this name (`foos.example.com`). Its watches end, and its remaining objects are
-    /// deleted.
+    /// deleted. Objects in a backend are not deleted, as in [`withdraw_kind`](Self::withdraw_kind).
     ///
     /// Another server with the same store may have created the definition again, with new objects. `gone_until` is
     /// called once the remaining objects are known. It returns the last `resourceVersion` of the deleted definition's
@@ -426,6 +346,10 @@ impl RuntimeKinds {
     pub async fn withdraw(&self, qualified: &str, gone_until: impl AsyncFnOnce() -> Option<u64>) {
         let Some(handler) = self.0.handler.upgrade() else { return };
         let mut caches = self.0.caches.lock().await;
+        if caches.get(qualified).is_some_and(Followed::has_backend) {
+            drop(caches);
+            return self.withdraw_kind(qualified).await;
+        }
         let Some(followed) = caches.remove(qualified) else { return };
         let mut served = handler.kinds();
         if let Some(gone) = served.remove(|one| one.kind.qualified() == qualified) {

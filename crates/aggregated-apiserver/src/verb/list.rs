@@ -1,6 +1,7 @@
 //! LIST: reads the objects of a scope that a selector matches, page by page.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::step::Step;
 use super::{ContinueToken, Selection};
@@ -9,7 +10,7 @@ use crate::error::{ApiError, Reason};
 use crate::kind::Redaction;
 use crate::object::Key;
 use crate::quota::Account;
-use crate::served_kind::ServedKind;
+use crate::served_kind::{ServedKind, VisibilityStates};
 use crate::storage::{Revision, StoreError, Versioned};
 use crate::watch_cache::{NotFresh, Scope, Snapshot};
 use crate::write::unavailable;
@@ -225,12 +226,12 @@ pub async fn list(
 ) -> Result<ListPage, ApiError> {
     ensure_synced(served)?;
     ensure_readable(served, &scope)?;
-    let ListOptions { selection, collection, limit, moment } = options;
+    let ListOptions { mut selection, collection, limit, moment } = options;
     let (snapshot, start, left) = match moment {
-        Moment::Latest | Moment::Any => (served.cache.snapshot(), None, None),
+        Moment::Latest | Moment::Any => (newest(served, &mut selection).await, None, None),
         Moment::NotOlderThan(revision) => {
             ensure_fresh(served, revision).await?;
-            (served.cache.snapshot(), None, None)
+            (newest(served, &mut selection).await, None, None)
         }
         Moment::Exactly(revision) => {
             ensure_fresh(served, revision).await?;
@@ -238,7 +239,7 @@ pub async fn list(
             (snapshot, None, None)
         }
         Moment::Continued(ContinueToken { revision: None, start, .. }) => {
-            (served.cache.snapshot(), Some(start), None)
+            (newest(served, &mut selection).await, Some(start), None)
         }
         Moment::Continued(ContinueToken { revision: Some(revision), start, left, .. }) => {
             let expired = || {
@@ -258,6 +259,10 @@ pub async fn list(
             (snapshot, Some(start), left)
         }
     };
+    if let (Some(states), None) = (states_of(served, &selection), &selection.rule) {
+        // The past is shown with the newest state. A watch from its revision is refused if the state has changed since.
+        selection.rule = Some(Arc::clone(&states.newest().rule));
+    }
     let (end, next) = (None, None);
     // Checked again, because objects that were found to be damaged since the first check are missing in the snapshot.
     ensure_readable(served, &scope)?;
@@ -266,6 +271,29 @@ pub async fn list(
         listed.end_after(limit, left, account).await?;
     }
     Ok(listed)
+}
+
+/// The states of the visibility that a selection depends on.
+fn states_of<'a>(
+    served: &'a ServedKind,
+    selection: &Selection,
+) -> Option<&'a Arc<VisibilityStates>> {
+    served.visibility.as_ref().filter(|_| selection.viewer.is_some())
+}
+
+/// A snapshot of the current objects. The selection gets the state of the visibility. The snapshot is not older than the
+/// boundary of that state, so that a watch can start from its revision.
+pub(super) async fn newest(served: &ServedKind, selection: &mut Selection) -> Snapshot {
+    let Some(states) = states_of(served, selection) else { return served.cache.snapshot() };
+    states.settled().await;
+    loop {
+        let snapshot = served.cache.snapshot();
+        let state = states.newest();
+        if state.boundary.is_none_or(|boundary| snapshot.revision() >= boundary) {
+            selection.rule = Some(Arc::clone(&state.rule));
+            return snapshot;
+        }
+    }
 }
 
 /// Rejects reads of a kind whose objects are not synced, or are not stored any more because a source exceeds a memory

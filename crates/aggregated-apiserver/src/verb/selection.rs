@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::ApiError;
-use crate::kind::{Kind, Redaction, Version};
+use crate::kind::{ErasedVisibility, Kind, Redaction, Version};
 use crate::object::Object;
 use crate::object::selector::Selector;
 use crate::storage::{Revision, Versioned};
@@ -21,6 +21,8 @@ pub struct Selection {
     pub selector: Selector,
     /// The user of the request, if the kind may hide objects from this user.
     pub viewer: Option<Arc<User>>,
+    /// The rule with the state that the read uses, if the visibility follows a state.
+    pub rule: Option<Arc<ErasedVisibility>>,
     /// The fields that are omitted for the user, if there are any.
     pub redaction: Option<Redaction>,
 }
@@ -55,7 +57,7 @@ impl Selection {
             return false;
         }
         // Hidden objects are checked first: neither their fields nor an error in reading the fields may reveal them.
-        if self.viewer.as_ref().is_some_and(|viewer| !self.kind.is_visible_to(viewer, whole)) {
+        if self.viewer.as_ref().is_some_and(|viewer| !self.is_visible_to(viewer, whole)) {
             return false;
         }
         let selectable = self.kind.selectable(&self.version);
@@ -67,6 +69,13 @@ impl Selection {
             })
         } else {
             fields.matches(object, selectable)
+        }
+    }
+
+    fn is_visible_to(&self, viewer: &User, object: &Arc<Object>) -> bool {
+        match &self.rule {
+            Some(rule) => self.kind.is_visible_by(rule, viewer, object),
+            None => self.kind.is_visible_to(viewer, object),
         }
     }
 

@@ -61,6 +61,7 @@ impl World {
                 kind,
                 cache,
                 backing,
+                visibility: None,
                 ended: CancellationToken::new(),
                 create_gate: CreateGate::default(),
                 gate: CommitGate::default(),
@@ -121,6 +122,7 @@ impl World {
             kind,
             selector: Selector { labels, fields },
             viewer: None,
+            rule: None,
             redaction: None,
         }
     }

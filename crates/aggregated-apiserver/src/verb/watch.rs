@@ -8,16 +8,15 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::Selection;
+use super::initial_events::InitialEvents;
 use super::list::{Freshness, ensure_fresh, ensure_newest, ensure_readable, ensure_synced};
-use super::step::Step;
+use super::sight::Sight;
 use crate::conversion::known;
 use crate::error::{ApiError, Reason};
-use crate::kind::is_incomplete;
-use crate::object::Key;
 use crate::quota::Account;
-use crate::served_kind::ServedKind;
+use crate::served_kind::{ServedKind, VisibilityStates};
 use crate::storage::{Revision, Versioned};
-use crate::watch_cache::{Scope, Snapshot, Subscription, WatchCacheEvent};
+use crate::watch_cache::{Lost, Scope, Subscription, WatchCacheEvent};
 
 /// The options of a watch.
 #[derive(Clone, Debug)]
@@ -98,78 +97,6 @@ pub struct Bookmark {
     pub ends_initial: bool,
 }
 
-/// The initial events of a watch: an ADDED event for every existing object, in the order of their keys.
-pub struct InitialEvents {
-    snapshot: Snapshot,
-    scope: Scope,
-    selection: Selection,
-    /// The first key that has not been processed.
-    next: Option<Key>,
-    marks_end: bool,
-    done: bool,
-}
-
-impl InitialEvents {
-    /// Whether all initial events have been read.
-    pub fn is_done(&self) -> bool {
-        self.done
-    }
-
-    /// The size of the next object, in bytes.
-    pub fn size_of_next(&self) -> usize {
-        let next = self.snapshot.from(&self.scope, self.next.as_ref()).next();
-        next.map_or(0, |versioned| versioned.object.size())
-    }
-
-    /// Processes the objects of one step, and passes their events to `take` until it returns false. An object that a
-    /// webhook must convert first is processed again by the next call.
-    pub fn look(&mut self, mut take: impl FnMut(Event) -> bool) {
-        let mut step = Step::default();
-        let objects = self.snapshot.from(&self.scope, self.next.as_ref());
-        let mut next = None;
-        for versioned in objects {
-            let key = versioned.object.key();
-            if step.is_over(versioned.object.size()) {
-                next = Some(key.clone());
-                break;
-            }
-            if let Some(shown) = self.selection.shown(versioned) {
-                let (event_type, versioned) = (EventType::Added, shown.into_owned());
-                let event = ObjectEvent { event_type, versioned, change: None };
-                let goes_on = take(Event::Object(event));
-                if is_incomplete() {
-                    next = Some(key.clone());
-                    break;
-                }
-                if !goes_on {
-                    self.next = Some(key.following());
-                    return;
-                }
-            }
-            if is_incomplete() {
-                next = Some(key.clone());
-                break;
-            }
-        }
-        if let Some(next) = next.as_ref().filter(|_| is_incomplete()) {
-            // The following objects are converted in the same call of the webhook.
-            let mut step = Step::default();
-            let following = self.snapshot.from(&self.scope, Some(next));
-            for Versioned { object, .. } in
-                following.take_while(|one| !step.is_over(one.object.size()))
-            {
-                let _ = self.selection.kind.in_version(object, &self.selection.version);
-            }
-        }
-        self.next = next;
-        self.done = self.next.is_none();
-        if self.done && self.marks_end {
-            let revision = self.selection.told(self.snapshot.revision());
-            take(Event::Bookmark(Bookmark { revision, ends_initial: true }));
-        }
-    }
-}
-
 /// A watch: every change after its start.
 pub struct WatchStream {
     selection: Selection,
@@ -185,14 +112,16 @@ pub struct WatchStream {
     /// An error that ends the watch.
     refused: Option<ApiError>,
     bookmarks: bool,
+    /// The visibility, if it follows a state.
+    sight: Option<Box<Sight>>,
 }
 
 /// Starts a watch. A revision that is expired or not reached in time is reported as an event of the watch instead of an
 /// error of the request. kube-apiserver does the same, and clients expect it.
 ///
 /// # Errors
-/// 429 until the kind is synced, and when watches of the kind end; 500 if an initial object cannot be read; 503 if the
-/// store does not respond.
+/// 429 until the kind is synced, when watches of the kind end, and while a change of visibility cannot be stored; 500 if
+/// an initial object cannot be read; 503 if the store does not respond.
 pub async fn watch(
     served: &ServedKind,
     scope: Scope,
@@ -212,23 +141,36 @@ pub async fn watch(
         account: account.clone(),
         refused: None,
         bookmarks: options.bookmarks,
+        sight: None,
     };
+    let states = served.visibility.as_ref().filter(|_| watching.selection.viewer.is_some());
+    if let Some(states) = states {
+        states.settled().await;
+    }
     match options.start {
         WatchStart::Now => {
             ensure_newest(served).await?;
-            watching.subscription = Some(served.cache.subscribe(scope).1);
+            let (snapshot, subscription) = served.cache.subscribe(scope.clone());
+            watching.subscription = Some(subscription);
+            watching.see(states, (scope, snapshot.revision()), None);
         }
-        WatchStart::After(revision) => match served.cache.subscribe_after(scope, revision) {
-            Ok(subscription) => {
-                watching.subscription = Some(subscription);
-                if !served.cache.has_reached(revision) {
-                    let served = served.clone();
-                    let arrival = async move { ensure_fresh(&served, revision).await };
-                    watching.arrival = Some(arrival.boxed());
+        WatchStart::After(revision) => {
+            match served.cache.subscribe_after(scope.clone(), revision) {
+                Ok(subscription) => {
+                    watching.subscription = Some(subscription);
+                    watching.see(states, (scope, revision), Some(revision));
+                    if watching.sight.as_ref().is_some_and(|sight| !sight.has_boundary()) {
+                        return Err(boundary_unknown());
+                    }
+                    if !served.cache.has_reached(revision) {
+                        let served = served.clone();
+                        let arrival = async move { ensure_fresh(&served, revision).await };
+                        watching.arrival = Some(arrival.boxed());
+                    }
                 }
+                Err(lost) => watching.refused = Some(too_old(revision, lost.oldest)),
             }
-            Err(lost) => watching.refused = Some(too_old(revision, lost.oldest)),
-        },
+        }
         WatchStart::State { at_least, marks_end } => {
             let fresh = match at_least {
                 Freshness::Any => Ok(()),
@@ -242,12 +184,18 @@ pub async fn watch(
                     return Ok(watching);
                 }
             }
-            let (snapshot, subscription) = served.cache.subscribe(scope.clone());
+            let (snapshot, subscription) = loop {
+                let (snapshot, subscription) = served.cache.subscribe(scope.clone());
+                watching.see(states, (scope.clone(), snapshot.revision()), None);
+                let sight = watching.sight.as_ref();
+                if sight.is_none_or(|sight| sight.boundary_after(snapshot.revision()).is_none()) {
+                    break (snapshot, subscription);
+                }
+            };
             ensure_readable(served, &scope)?;
             let selection = watching.selection.clone();
-            let (next, done) = (None, false);
-            watching.initial =
-                Some(InitialEvents { snapshot, scope, selection, next, marks_end, done });
+            let initial = InitialEvents::new(snapshot, scope, selection, marks_end);
+            watching.initial = Some(initial);
             watching.subscription = Some(subscription);
         }
     }
@@ -255,6 +203,22 @@ pub async fn watch(
 }
 
 impl WatchStream {
+    /// Uses the newest state of the visibility, if it follows a state. A watch that was resumed from a revision before the
+    /// boundary of the state is refused.
+    fn see(
+        &mut self,
+        states: Option<&Arc<VisibilityStates>>,
+        (scope, position): (Scope, Revision),
+        resumed_from: Option<Revision>,
+    ) {
+        let at = (scope, position);
+        self.sight = Sight::begin(states, &mut self.selection, at, resumed_from).map(Box::new);
+        let Some((revision, sight)) = resumed_from.zip(self.sight.as_ref()) else { return };
+        if let Some(boundary) = sight.boundary_after(revision) {
+            self.refused = Some(too_old(revision, boundary));
+        }
+    }
+
     /// Takes the initial events. They must be sent before the first change.
     pub fn take_initial(&mut self) -> Option<InitialEvents> {
         self.initial.take()
@@ -270,7 +234,12 @@ impl WatchStream {
         if !self.changes.is_empty() {
             return None;
         }
-        let revision = self.selection.told(self.subscription.as_mut()?.progress()?);
+        let revision = self.subscription.as_mut()?.progress()?;
+        // The state is read after the revision.
+        if self.sight.as_ref().is_some_and(|sight| sight.is_busy() || sight.is_stale()) {
+            return None;
+        }
+        let revision = self.selection.told(revision);
         Some(Event::Bookmark(Bookmark { revision, ends_initial: false }))
     }
 
@@ -290,13 +259,27 @@ impl WatchStream {
             }
         }
         loop {
+            match self.change_of_visibility().await {
+                Ok(None) => {}
+                Ok(Some(event)) => return Some(Ok(event)),
+                Err(_) => return self.lost(),
+            }
             if let Some(change) = self.changes.front() {
                 let Some(change) = change.upgrade() else { return self.lost() };
+                if self.sight.as_ref().is_some_and(|it| it.must_scan_before(change.revision())) {
+                    match self.change_state() {
+                        Ok(()) => continue,
+                        Err(_) => return self.lost(),
+                    }
+                }
                 let selection = &self.selection;
                 let event = || to_event(selection, Arc::clone(&change));
                 // The caller may drop this future and call `next` again, so the change is removed only afterwards.
                 let event = known(&selection.kind, &self.account, event).await;
                 self.changes.pop_front();
+                if let Some(sight) = &mut self.sight {
+                    sight.processed(change.revision());
+                }
                 match event {
                     Ok(Some(event)) => return Some(Ok(Event::Object(event))),
                     Ok(None) => {}
@@ -309,11 +292,57 @@ impl WatchStream {
             }
             // Other tasks run in between if many past changes do not match.
             tokio::task::coop::consume_budget().await;
-            match self.subscription.as_mut()?.next().await {
+            let subscription = self.subscription.as_mut()?;
+            let changes = match &mut self.sight {
+                None => subscription.next().await,
+                Some(sight) => tokio::select! {
+                    biased;
+                    () = sight.changed() => {
+                        match sight.is_stale().then(|| self.change_state()) {
+                            None | Some(Ok(())) => continue,
+                            Some(Err(_)) => return self.lost(),
+                        }
+                    }
+                    changes = subscription.next() => changes,
+                },
+            };
+            match changes {
                 Ok(changes) => self.changes.extend(changes.iter().map(Arc::downgrade)),
                 Err(_) => return self.lost(),
             }
         }
+    }
+
+    /// Returns the next event of a change of visibility, and a bookmark after the last one.
+    async fn change_of_visibility(&mut self) -> Result<Option<Event>, Lost> {
+        loop {
+            // A newer state replaces the one of a comparison that is running.
+            if self.sight.as_ref().is_some_and(|sight| sight.is_busy() && sight.is_stale()) {
+                self.change_state()?;
+            }
+            let (Some(sight), Some(subscription)) = (&mut self.sight, &mut self.subscription)
+            else {
+                return Ok(None);
+            };
+            if let Some(event) = sight.take_event(&self.selection)? {
+                return Ok(Some(Event::Object(event)));
+            }
+            if !sight.is_busy() {
+                let is_due = sight.take_scanned() && self.bookmarks;
+                return Ok(is_due.then(|| self.bookmark()).flatten());
+            }
+            sight.step(subscription, &self.selection).await?;
+        }
+    }
+
+    /// Goes over to the newest state of the visibility.
+    fn change_state(&mut self) -> Result<(), Lost> {
+        let (Some(sight), Some(subscription)) = (&mut self.sight, &mut self.subscription) else {
+            return Ok(());
+        };
+        // They are read again.
+        self.changes.clear();
+        sight.change_state(subscription, &mut self.selection)
     }
 
     /// Ends the watch, because a change has left the watch window before it was sent.
@@ -356,6 +385,13 @@ fn to_event(selection: &Selection, change: Arc<WatchCacheEvent>) -> Option<Objec
 /// A rejected watch is retried: at another server, or with the new definition of the kind.
 fn watches_end() -> ApiError {
     const WHY: &str = "watches end, because the server or the definition of their kind does: please try again later.";
+    ApiError::try_again(WHY, 1)
+}
+
+/// Rejects a watch that is resumed while the store does not accept a change of visibility. A list would not help, because
+/// its revision could not be resumed either.
+fn boundary_unknown() -> ApiError {
+    const WHY: &str = "a change of visibility is not stored yet: please try again later";
     ApiError::try_again(WHY, 1)
 }
 

@@ -210,6 +210,34 @@ impl Subscription {
         Some(reached)
     }
 
+    /// Goes back to this revision. The next read returns the changes after it.
+    pub fn rewind(&mut self, revision: Revision) {
+        self.cursor = revision;
+        self.caught_up = false;
+    }
+
+    /// Returns a revision at which the objects of the scope are the same as at the cursor, and which is in the window.
+    ///
+    /// # Errors
+    /// Returns an error if a change of the scope after the cursor has left the window.
+    pub fn settle(&mut self) -> Result<Revision, Lost> {
+        if let Some(reached) = self.progress() {
+            return Ok(reached);
+        }
+        let state = self.cache.read();
+        let oldest = state.window.start();
+        if self.slot.lost.load(Ordering::Acquire) > self.cursor.number() {
+            return Err(Lost { oldest });
+        }
+        self.cursor = self.cursor.max(oldest);
+        Ok(self.cursor)
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &Arc<WatchCache> {
+        &self.cache
+    }
+
     /// Returns the unread changes, without waiting. The list can be empty.
     fn take(&mut self) -> Result<Vec<Arc<WatchCacheEvent>>, Lost> {
         // `first` must be reset before the window is read. A later change is then noted for the next call.

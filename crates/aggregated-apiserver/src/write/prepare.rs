@@ -168,16 +168,10 @@ fn check_revision(kind: &Kind, draft: &Draft, live: &Live) -> Result<(), ApiErro
 /// Increments the generation if a field has changed. Changes of the metadata are only counted for the `marked` fields, and
 /// changes of a status with a subresource are not counted.
 fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree, marked: &[(&str, bool)]) {
-    let is_counted =
-        |name: &str| name != "metadata" && !(name == "status" && version.subresources.status);
-    let count = |tree: &Tree| tree.keys().filter(|name| is_counted(name)).count();
-    let is_kept = |(name, value): (&String, &Value)| {
-        !is_counted(name) || old.get(name).is_some_and(|old| old == value)
-    };
     let field = |tree: &Tree, name: &str| metadata::of(tree).get(name).cloned();
     let mut marked = marked.iter().filter(|(_, counts)| *counts);
     let is_noted = marked.any(|(name, _)| field(tree, name) != field(old, name));
-    if is_noted || count(tree) != count(old) || !tree.iter().all(is_kept) {
+    if is_noted || !version.counted_fields(tree).eq(version.counted_fields(old)) {
         add_generation(tree);
     }
 }

@@ -73,6 +73,7 @@ impl World {
             kind: Arc::new(kind),
             cache,
             backing: Backing::Stored(store.clone()),
+            visibility: None,
             ended: CancellationToken::new(),
             create_gate: CreateGate::default(),
             gate: CommitGate::default(),

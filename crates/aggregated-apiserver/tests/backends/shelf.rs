@@ -152,6 +152,11 @@ impl Shelf {
         }
     }
 
+    /// The number of open streams.
+    pub fn streams(&self) -> usize {
+        self.changes.receiver_count()
+    }
+
     /// Holds the changes back from now on, or sends those that were held back.
     pub fn hold_changes(&self, are_held: bool) {
         let mut state = self.state.lock().unwrap();

@@ -11,11 +11,12 @@ use super::in_flight::InFlight;
 use super::publish::Condition;
 use super::{BackendStore, Entry};
 use crate::backend::erased::{BATCH, Feed};
-use crate::backend::metadata_store::metadata_of;
-use crate::backend::objects::{self, Omitted};
+use crate::backend::metadata_store::StoredMetadata;
+use crate::backend::objects;
+use crate::backend::origin::{Former, Omitted};
 use crate::backend::{BackendError, Item};
 use crate::log_throttle::{LogThrottle, shown};
-use crate::object::{Key, Tree};
+use crate::object::{Key, Tree, metadata};
 use crate::storage::StoreError;
 
 /// Throttles the log about metadata that cannot be stored.
@@ -94,12 +95,24 @@ impl BackendStore {
             return Ok(Taken::Unfit);
         }
         let kept = self.backend.kept_fields(&object);
-        let stored = record.map(|record| metadata_of(&record.object));
-        let omitted = stored.as_ref().map_or(Omitted::Nothing, Omitted::Stored);
-        match objects::to_object(&self.kind, object, omitted, &kept) {
+        let is_timeless = metadata::text(&object, "creationTimestamp").is_empty();
+        let stored = record.map(|record| StoredMetadata::of(&record.object));
+        let (known, now) = (self.known(key), self.now());
+        let former = Former {
+            omitted: stored.as_ref().map_or(Omitted::Nothing, Omitted::Stored),
+            known: known.as_ref().map(|(known, ..)| &*known.object),
+            now: Some(&now),
+        };
+        match objects::to_object(&self.kind, object, former, &kept) {
             Ok(object) => {
-                let entry = Entry { etag, hash: Some(hash), record: record_revision, kept };
-                let published = self.publish(key, (Some(Arc::new(object)), entry), condition)?;
+                let object = Arc::new(object);
+                let (hash, record) = (Some(hash), record_revision);
+                let entry = Entry { etag, hash, record, kept, is_timeless };
+                let change = (Some(Arc::clone(&object)), entry);
+                let published = self.publish(key, change, condition)?;
+                if let (Some(_), Some(stored)) = (published, stored) {
+                    self.note_generation(&object, &stored);
+                }
                 Ok(published.map_or(Taken::Skipped, |_| Taken::Known))
             }
             Err(why) => {
@@ -193,9 +206,9 @@ impl BackendStore {
     /// # Errors
     /// If the known objects exceed their memory limit.
     pub(in crate::backend) fn take_record(&self, key: &Key) -> Result<(), StoreError> {
-        let Some(metadata) = &self.metadata else { return Ok(()) };
+        let Some(records) = &self.metadata else { return Ok(()) };
         let Some((known, revision, entry)) = self.known(key) else { return Ok(()) };
-        let record = metadata.get(key);
+        let record = records.get(key);
         if entry.record == record.as_ref().map(|record| record.revision) {
             return Ok(());
         }
@@ -205,22 +218,29 @@ impl BackendStore {
             self.note_unresolved(key);
             return Ok(());
         };
+        let stored = StoredMetadata::of(&record.object);
         let mut tree = known.object.to_tree();
-        let own = crate::object::metadata::of(&tree).clone();
-        let mut merged = metadata_of(&record.object);
         // The metadata of the backend takes precedence.
-        let identity = ["name", "namespace"].map(str::to_owned);
-        for field in entry.kept.iter().chain(&identity) {
-            merged.remove(field);
-            merged.extend(own.get(field).map(|value| (field.clone(), value.clone())));
-        }
-        tree.insert("metadata".to_owned(), merged.into());
-        match objects::to_object(&self.kind, tree, Omitted::Nothing, &entry.kept) {
+        let is_own = |field: &String| match field.as_str() {
+            "name" | "namespace" => true,
+            "creationTimestamp" => !entry.is_timeless,
+            _ => entry.kept.contains(field),
+        };
+        metadata::edit(&mut tree, |metadata| metadata.retain(|field, _| is_own(field)));
+        let now = self.now();
+        let former = Former {
+            omitted: Omitted::Stored(&stored),
+            known: Some(&known.object),
+            now: Some(&now),
+        };
+        match objects::to_object(&self.kind, tree, former, &entry.kept) {
             Ok(object) => {
+                let object = Arc::new(object);
                 let entry = Entry { record: Some(record.revision), hash: None, ..entry };
-                let change = (Some(Arc::new(object)), entry);
-                if self.publish(key, change, Condition::At(revision))?.is_none() {
-                    metadata.put_changed(key.clone());
+                let change = (Some(Arc::clone(&object)), entry);
+                match self.publish(key, change, Condition::At(revision))? {
+                    Some(_) => self.note_generation(&object, &stored),
+                    None => records.put_changed(key.clone()),
                 }
             }
             Err(why) => self.log_unfit(key, &why),

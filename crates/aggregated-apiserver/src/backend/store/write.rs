@@ -13,7 +13,8 @@ use super::publish::Condition;
 use super::{BackendStore, Entry};
 use crate::backend::calls::Write;
 use crate::backend::erased::Feed;
-use crate::backend::objects::{self, Omitted};
+use crate::backend::objects;
+use crate::backend::origin::{Former, Omitted};
 use crate::backend::write_error::WriteError;
 use crate::backend::{BackendError, Item, Reason, WriteContext};
 use crate::error::ApiError;
@@ -106,7 +107,7 @@ impl BackendStore {
         };
         let record = self.begin_record(commit, &entry, replaces_record).await?;
         match self.backend.write(context, write).await {
-            Ok(written) => Ok(self.finish(commit, written, (record, entry.kept)).await?),
+            Ok(written) => Ok(self.finish(commit, written, (record, entry)).await?),
             Err(error) => {
                 self.fail_record(&commit.key, &error, record).await;
                 Err(Failed::Backend(error, entry.etag))
@@ -154,7 +155,7 @@ impl BackendStore {
             return Err(Failed::Record);
         }
         let Some(object) = &commit.object else { return Ok(RecordChange { before, now: found }) };
-        let record = objects::record(object, &entry.kept);
+        let record = objects::record(&self.kind, object, &entry.kept, entry.is_timeless);
         let record = record.map_err(|why| self.unusable(&commit.key, &why))?;
         if before.as_ref().is_some_and(|before| before.object.same_content(&record)) {
             return Ok(RecordChange { before, now: found });
@@ -173,7 +174,7 @@ impl BackendStore {
         &self,
         commit: &Commit,
         written: Option<Item<Tree>>,
-        (record, kept): (RecordChange, Arc<[String]>),
+        (record, former): (RecordChange, Entry),
     ) -> Result<WrittenObject, WriteError> {
         let key = &commit.key;
         let Some(Item { object, etag }) = written else {
@@ -181,14 +182,14 @@ impl BackendStore {
             self.restore_record(key, None, record.now).await;
             return Ok(WrittenObject { revision, object: None });
         };
-        let returned = self.as_written(commit, object, &kept).map_err(|why| {
+        let returned = self.as_written(commit, object, &former.kept).map_err(|why| {
             self.note_unresolved(key);
             self.unusable(key, &why)
         })?;
         let object = Arc::new(returned);
         // The backend may have set metadata, such as the uid.
-        let record = self.update_record(key, (&object, &kept), record.now).await;
-        let entry = Entry { etag, hash: None, record, kept };
+        let record = self.update_record(key, (&object, &former), record.now).await;
+        let entry = Entry { etag, hash: None, record, ..former };
         let revision = self.publish_write(key, Some(Arc::clone(&object)), entry)?;
         Ok(WrittenObject { revision, object: Some(object) })
     }
@@ -199,7 +200,11 @@ impl BackendStore {
         object: Option<Arc<Object>>,
         entry: Entry,
     ) -> Result<Revision, StoreError> {
-        self.lock().written.add(key);
+        let mut state = self.lock();
+        state.written.add(key);
+        // The record of the write has the generation.
+        state.unsaved.remove(key);
+        drop(state);
         let published = self.publish(key, (object, entry), Condition::Locked)?;
         Ok(published.unwrap_or_else(|| self.sequencer.current()))
     }
@@ -218,7 +223,10 @@ impl BackendStore {
             Some(sent) => Omitted::Sent(sent),
             None => Omitted::Nothing,
         };
-        let object = objects::to_object(&self.kind, returned, omitted, kept)?;
+        let (known, now) = (self.known(&commit.key), self.now());
+        let known = known.as_ref().map(|(known, ..)| &*known.object);
+        let former = Former { omitted, known, now: Some(&now) };
+        let object = objects::to_object(&self.kind, returned, former, kept)?;
         match *object.key() == commit.key {
             true => Ok(object),
             false => Err(format!("the backend has returned the object {}", object.key())),
@@ -229,12 +237,12 @@ impl BackendStore {
     async fn update_record(
         &self,
         key: &Key,
-        (object, kept): (&Object, &[String]),
+        (object, entry): (&Object, &Entry),
         now: Option<Revision>,
     ) -> Option<Revision> {
         let metadata = self.metadata.as_ref()?;
         let stored = metadata.get(key).filter(|record| Some(record.revision) == now);
-        let record = objects::record(object, kept).ok()?;
+        let record = objects::record(&self.kind, object, &entry.kept, entry.is_timeless).ok()?;
         if stored.is_some_and(|stored| stored.object.same_content(&record)) {
             return now;
         }

@@ -7,6 +7,7 @@ use axum::body::Body;
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
 use http_body_util::BodyExt;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::CustomRequest;
@@ -147,15 +148,18 @@ impl Parent {
         if matches!(self.served.backing, Backing::Direct(_)) {
             return pending().await;
         }
+        let states = self.served.visibility.as_ref().filter(|_| self.viewer.is_some());
+        let mut states = states.map(|states| states.subscribe());
         loop {
             let (_, mut changes) = self.served.cache.subscribe(Scope::Object(self.key.clone()));
             loop {
                 if !self.is_there(&uid) {
                     return;
                 }
-                // Changes that were lost are found by the next look.
-                if changes.next().await.is_err() {
-                    break;
+                tokio::select! {
+                    // Changes that were lost are found by the next look.
+                    next = changes.next() => if next.is_err() { break },
+                    () = changed(states.as_mut()) => {}
                 }
             }
         }
@@ -168,6 +172,16 @@ impl Parent {
             self.viewer.as_ref().is_none_or(|viewer| kind.is_visible_to(viewer, &found.object));
         found.object.uid() == uid && is_visible
     }
+}
+
+/// Returns when the state of a visibility has changed. Without such a state, it never returns.
+async fn changed(states: Option<&mut watch::Receiver<u64>>) {
+    if let Some(states) = states
+        && states.changed().await.is_ok()
+    {
+        return;
+    }
+    pending().await
 }
 
 impl Drop for Ending {

@@ -76,6 +76,7 @@ impl Parameters {
                 version: target.version.clone(),
                 selector: Selector { labels, fields },
                 viewer: None,
+                rule: None,
                 redaction: None,
             },
         };

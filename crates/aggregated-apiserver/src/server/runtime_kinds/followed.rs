@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Parts;
-use crate::kind::Kind;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::BackendStore;
 use crate::object::Key;
 use crate::storage::{Collection, LogEntry, LogReader, Revision, Store, StoreError, Versioned};
 use crate::watch_cache::{Scope, WatchCache};
@@ -15,6 +17,18 @@ pub(super) struct Followed {
     counter: Option<Arc<dyn LogReader>>,
     /// The readers that are registered with the store.
     readers: Vec<Arc<Detachable>>,
+    /// The backend of a kind whose objects are not in the store of the server.
+    backend: Option<RunningBackend>,
+}
+
+/// A backend that serves a kind.
+pub(super) struct RunningBackend {
+    /// The store of a virtual kind.
+    pub store: Option<Arc<BackendStore>>,
+    /// Ends the reads of a direct kind.
+    pub ended: CancellationToken,
+    /// The feed. The tasks are aborted when this value is dropped.
+    pub tasks: JoinSet<()>,
 }
 
 /// A reader that can be detached from its store. A store may hold its readers until it is dropped (`Store::unfollow`).
@@ -52,21 +66,45 @@ impl LogReader for Detachable {
 }
 
 impl Followed {
-    /// Follows the collection of a kind, for its cache and for quotas.
-    pub(super) async fn new(parts: &Parts, kind: &Kind) -> Result<Self, StoreError> {
-        let (window, windows) = &parts.window;
-        let cache = WatchCache::sharing(parts.store.sequencer(), *window, windows);
-        let counter = parts.usages.as_ref().map(|usages| usages.counter(kind));
-        let collection = Collection::new(&kind.qualified());
+    /// Follows a collection, for a cache and for the counter of quotas.
+    pub(super) async fn new(
+        store: &dyn Store,
+        collection: &Collection,
+        (cache, counter): (Arc<WatchCache>, Option<Arc<dyn LogReader>>),
+    ) -> Result<Self, StoreError> {
         let mut readers = Vec::new();
         for reader in [Some(cache.clone() as Arc<dyn LogReader>), counter.clone()] {
             let Some(reader) = reader else { continue };
             let reader = Arc::new(Detachable(Mutex::new(Some(reader))));
-            parts.store.follow(&collection, Arc::clone(&reader) as Arc<dyn LogReader>).await?;
+            store.follow(collection, Arc::clone(&reader) as Arc<dyn LogReader>).await?;
             readers.push(reader);
         }
-        cache.mark_synced();
-        Ok(Self { cache, counter, readers })
+        Ok(Self { counter, readers, ..Self::of_cache(cache) })
+    }
+
+    /// A cache that follows no collection.
+    pub(super) fn of_cache(cache: Arc<WatchCache>) -> Self {
+        Self { cache, counter: None, readers: Vec::new(), backend: None }
+    }
+
+    pub(super) fn with_backend(self, backend: RunningBackend) -> Self {
+        Self { backend: Some(backend), ..self }
+    }
+
+    /// Whether the objects are in a backend.
+    pub(super) fn has_backend(&self) -> bool {
+        self.backend.is_some()
+    }
+
+    /// Ends the reads of the backend and its feed. Returns the store of a virtual kind.
+    pub(super) async fn end_backend(&mut self) -> Option<Arc<BackendStore>> {
+        let mut backend = self.backend.take()?;
+        backend.ended.cancel();
+        backend.tasks.shutdown().await;
+        if let Some(store) = &backend.store {
+            store.leave_metadata();
+        }
+        backend.store
     }
 
     /// Stops following the collection, and subtracts the remaining objects from the quota counts.

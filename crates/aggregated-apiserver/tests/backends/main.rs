@@ -1,0 +1,17 @@
+//! Virtual kinds: the objects live in a backend that other programs change, too, and that fails in every way.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
+
+mod common;
+mod direct;
+mod features;
+mod generations;
+mod history;
+mod lists;
+mod metadata;
+mod replicas;
+mod runtime;
+mod shelf;
+mod streams;
+mod trees;
+mod writes;
