@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct StreamClient {
     program: PathBuf,
+    kubeconfig: Option<PathBuf>,
 }
 
 /// The result of a remote command.
@@ -44,7 +45,13 @@ impl StreamClient {
     /// # Errors
     /// [`Missing`](crate::Missing) when it does not exist and there is no `go`.
     pub fn build() -> Result<Self> {
-        Ok(Self { program: Programs::streams()? })
+        Ok(Self { program: Programs::streams()?, kubeconfig: None })
+    }
+
+    /// The same client, with the CA and the credentials of a kubeconfig.
+    #[must_use]
+    pub fn with_kubeconfig(&self, kubeconfig: &Path) -> Self {
+        Self { program: self.program.clone(), kubeconfig: Some(kubeconfig.to_owned()) }
     }
 
     /// Executes a command. If the query of the URL contains `tty`, the client has a terminal.
@@ -81,7 +88,10 @@ impl StreamClient {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(arguments).stderr(Stdio::piped());
+        command.args(arguments).env_remove("KUBECONFIG").stderr(Stdio::piped());
+        if let Some(kubeconfig) = &self.kubeconfig {
+            command.env("KUBECONFIG", kubeconfig);
+        }
         command
     }
 }
