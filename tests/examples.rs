@@ -13,6 +13,8 @@ mod backoff;
 #[allow(dead_code)]
 #[path = "../examples/shared/definition.rs"]
 mod definition;
+#[path = "../examples/machines/device.rs"]
+mod device;
 #[path = "../examples/echoes/echo.rs"]
 mod echo;
 #[allow(dead_code)]
@@ -37,6 +39,8 @@ mod record;
 #[allow(dead_code)]
 #[path = "../examples/collector/recording.rs"]
 mod recording;
+#[path = "../examples/machines/subresources.rs"]
+mod subresources;
 #[allow(dead_code)]
 #[path = "../examples/collector/typed.rs"]
 mod typed;
@@ -47,6 +51,8 @@ mod books;
 mod collector;
 #[path = "examples/echoes.rs"]
 mod echoes;
+#[path = "examples/machines.rs"]
+mod machines;
 #[path = "examples/reflected.rs"]
 mod reflected;
 #[path = "examples/world.rs"]
@@ -103,6 +109,7 @@ fn main() {
     }
     let shared = Arc::new(Mutex::new(None));
     trials.extend(on_a_control_plane(&arguments, &shared));
+    trials.extend(of_machines(&arguments, &shared));
     let conclusion = libtest_mimic::run(&arguments, trials);
     // Everything is stopped and removed before the process ends.
     drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -129,24 +136,60 @@ fn on_a_control_plane(
     let restarted = "foos_are_current_after_a_restart_of_kube_apiserver".to_owned();
     tests.push((restarted, Box::new(reflected::survives_kube_apiserver)));
 
-    let wanted = !arguments.list && tests.iter().any(|(name, _)| is_wanted(arguments, name));
-    let programs = if wanted {
-        Programs::find().map_err(|error| format!("{error:#}"))
-    } else {
-        Err("not wanted".to_owned())
-    };
-    let required = test_cluster::is_required();
-    let trial = |(name, run): (String, OnControlPlane)| match programs.clone() {
-        Ok(programs) => {
-            let shared = Arc::clone(shared);
-            Trial::test(name, move || with(&shared, &programs, run).map_err(failed))
-        }
-        Err(reason) => {
-            let trial = Trial::test(name, move || Err(reason.into()));
-            trial.with_kind("no control plane").with_ignored_flag(!required)
-        }
+    let is_needed = tests.iter().any(|(name, _)| is_wanted(arguments, name));
+    let programs = found(arguments, is_needed, Programs::find);
+    let trial = |(name, run): (String, OnControlPlane)| {
+        let shared = Arc::clone(shared);
+        trial_with(name, programs.clone(), move |programs| with(&shared, &programs, run))
     };
     tests.into_iter().map(trial).collect()
+}
+
+/// Tests of machines, which also need the program with client-go.
+fn of_machines(arguments: &Arguments, shared: &Arc<Mutex<Option<ControlPlane>>>) -> Vec<Trial> {
+    let direct = "machines_are_served_by_a_test_server";
+    let behind = "machines_are_served_behind_kube_apiserver";
+    let is_needed = is_wanted(arguments, direct) || is_wanted(arguments, behind);
+    let tools = found(arguments, is_needed, machines::Tools::find);
+    let shared = Arc::clone(shared);
+    let run_behind = move |tools: machines::Tools| {
+        let programs = tools.programs.clone();
+        let run = |control_plane: &mut ControlPlane| {
+            machines::are_served_behind_kube_apiserver(control_plane, tools)
+        };
+        with(&shared, &programs, Box::new(run))
+    };
+    vec![
+        trial_with(direct.to_owned(), tools.clone(), machines::are_served_by_a_test_server),
+        trial_with(behind.to_owned(), tools, run_behind),
+    ]
+}
+
+/// Finds what tests need, unless none of them runs.
+fn found<T>(
+    arguments: &Arguments,
+    is_needed: bool,
+    find: impl FnOnce() -> Result<T>,
+) -> Result<T, String> {
+    if arguments.list || !is_needed {
+        return Err("not wanted".to_owned());
+    }
+    find().map_err(|error| format!("{error:#}"))
+}
+
+/// A test with what it needs. Without it, the test is ignored.
+fn trial_with<T: Send + 'static>(
+    name: String,
+    needed: Result<T, String>,
+    run: impl FnOnce(T) -> Result<()> + Send + 'static,
+) -> Trial {
+    match needed {
+        Ok(needed) => Trial::test(name, move || run(needed).map_err(failed)),
+        Err(reason) => {
+            let trial = Trial::test(name, move || Err(reason.into()));
+            trial.with_kind("no control plane").with_ignored_flag(!test_cluster::is_required())
+        }
+    }
 }
 
 /// Runs one test at a time.

@@ -24,6 +24,7 @@ mod programs;
 mod requirement;
 mod server_files;
 mod standalone;
+mod streams;
 
 pub use certificates::{Authority, Certificate};
 pub use control_plane::{ControlPlane, Token, start_controller_manager};
@@ -37,3 +38,4 @@ pub use programs::{Missing, Programs};
 pub use requirement::{is_required, unless_missing};
 pub use server_files::ServerFiles;
 pub use standalone::Standalone;
+pub use streams::{PipedProcess, Ran, StreamClient, echo};

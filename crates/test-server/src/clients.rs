@@ -141,7 +141,11 @@ where
     }
 }
 
-async fn config(kubeconfig: &Path) -> Result<Config> {
+/// The configuration of a client with the credentials of a kubeconfig.
+///
+/// # Errors
+/// When the kubeconfig cannot be read.
+pub async fn config(kubeconfig: &Path) -> Result<Config> {
     let options = KubeConfigOptions::default();
     Ok(Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &options).await?)
 }

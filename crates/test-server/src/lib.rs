@@ -10,7 +10,7 @@ pub mod process_memory;
 mod servers;
 
 pub use clients::{
-    Events, admin, ask, ask_as, client, client_without_retries, request, send, user,
+    Events, admin, ask, ask_as, client, client_without_retries, config, request, send, user,
     wait_until_served,
 };
 pub use fake_cluster::FakeCluster;

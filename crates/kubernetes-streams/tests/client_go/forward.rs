@@ -1,11 +1,12 @@
 //! Port forwarding.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use test_cluster::echo;
 
-use crate::world::{FAILED, PATIENCE, Test, World};
+use crate::world::{FAILED, Test, World};
 
 pub const TESTS: &[(&str, Test)] = &[
     ("each_dialer_forwards_many_connections", each_dialer_forwards_many_connections),
@@ -33,22 +34,6 @@ fn echo_server() -> Result<u16> {
         }
     });
     Ok(port)
-}
-
-/// Sends data to an echo server and compares what it returns.
-fn echo(address: SocketAddr, data: &[u8]) -> Result<()> {
-    let connection = TcpStream::connect(address)?;
-    connection.set_read_timeout(Some(PATIENCE))?;
-    let received = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            (&connection).write_all(data)?;
-            connection.shutdown(Shutdown::Write)
-        });
-        let mut received = Vec::new();
-        (&connection).read_to_end(&mut received).map(|_| received)
-    })?;
-    ensure!(received == data, "{} of {} bytes", received.len(), data.len());
-    Ok(())
 }
 
 fn each_dialer_forwards_many_connections(world: &World) -> Result<()> {

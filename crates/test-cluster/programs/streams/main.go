@@ -4,10 +4,12 @@
 //	streams forward spdy|tunnel|fallback URL PORT
 //
 // exec copies its input and both outputs, and ends with the exit code of the command, or with 125 and a message after
-// "error: ". A terminal has 80 columns and 24 rows. TRANSPORT is a WebSocket protocol such as v5.channel.k8s.io, "spdy",
+// "error: ". A terminal has 80 columns and 24 rows, and 132 and 50 after the first output. TRANSPORT is a WebSocket protocol such as v5.channel.k8s.io, "spdy",
 // "spdy:" and a protocol, or "fallback": a WebSocket protocol that servers refuse, and then SPDY.
 //
 // forward prints the local port, and forwards connections until its input ends.
+//
+// $KUBECONFIG, if set, has the certificate authority of the server and the credentials of the user.
 package main
 
 import (
@@ -21,6 +23,7 @@ import (
 	"strings"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/transport/spdy"
@@ -33,13 +36,16 @@ const failed = 125
 
 func main() {
 	address, err := url.Parse(os.Args[3])
+	var config *rest.Config
 	if err == nil {
-		config := &rest.Config{Host: address.Host}
-		if os.Args[1] == "exec" {
-			err = execute(config, os.Args[2], address, len(os.Args) > 4)
-		} else {
-			err = forward(config, os.Args[2], address, os.Args[4])
-		}
+		config, err = configuration(address)
+	}
+	switch {
+	case err != nil:
+	case os.Args[1] == "exec":
+		err = execute(config, os.Args[2], address, len(os.Args) > 4)
+	default:
+		err = forward(config, os.Args[2], address, os.Args[4])
 	}
 	var exit exec.CodeExitError
 	if errors.As(err, &exit) {
@@ -51,6 +57,13 @@ func main() {
 	}
 }
 
+func configuration(address *url.URL) (*rest.Config, error) {
+	if file := os.Getenv("KUBECONFIG"); file != "" {
+		return clientcmd.BuildConfigFromFlags("", file)
+	}
+	return &rest.Config{Host: address.Host}, nil
+}
+
 func execute(config *rest.Config, transport string, address *url.URL, tty bool) error {
 	executor, err := executor(config, transport, address)
 	if err != nil {
@@ -58,9 +71,9 @@ func execute(config *rest.Config, transport string, address *url.URL, tty bool) 
 	}
 	options := remotecommand.StreamOptions{Stdin: os.Stdin, Stdout: os.Stdout, Tty: tty}
 	if tty {
-		sizes := make(sizes, 1)
-		sizes <- remotecommand.TerminalSize{Width: 80, Height: 24}
-		options.TerminalSizeQueue = sizes
+		terminal := &terminal{sizes: make(chan remotecommand.TerminalSize, 2)}
+		terminal.sizes <- remotecommand.TerminalSize{Width: 80, Height: 24}
+		options.TerminalSizeQueue, options.Stdout = terminal, terminal
 	} else {
 		options.Stderr = os.Stderr
 	}
@@ -95,11 +108,23 @@ func executor(config *rest.Config, transport string, address *url.URL) (remoteco
 	return remotecommand.NewFallbackExecutor(primary, secondary, httpstream.IsUpgradeFailure)
 }
 
-type sizes chan remotecommand.TerminalSize
+// terminal is resized once, after the first output.
+type terminal struct {
+	sizes     chan remotecommand.TerminalSize
+	isResized bool
+}
 
-func (s sizes) Next() *remotecommand.TerminalSize {
-	size := <-s
+func (t *terminal) Next() *remotecommand.TerminalSize {
+	size := <-t.sizes
 	return &size
+}
+
+func (t *terminal) Write(output []byte) (int, error) {
+	if !t.isResized {
+		t.isResized = true
+		t.sizes <- remotecommand.TerminalSize{Width: 132, Height: 50}
+	}
+	return os.Stdout.Write(output)
 }
 
 func forward(config *rest.Config, transport string, address *url.URL, port string) error {
