@@ -41,7 +41,7 @@ const LEAST_WATCHES: usize = WATCHES / 40;
 const WATCH: usize = (7 << 9) + SMALL_READER + SLOW_WATCHER;
 /// The maximum number of upgraded connections, fewer than there are connections. A small container has fewer.
 const UPGRADES: usize = 400;
-const LEAST_UPGRADES: usize = UPGRADES / 10;
+const LEAST_UPGRADES: usize = UPGRADES / 40;
 /// The memory of an upgraded connection besides its TLS, in bytes: what waits for its handler. A hostile client can
 /// make it larger.
 const UPGRADE: usize = 64 << 10;

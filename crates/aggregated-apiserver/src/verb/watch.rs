@@ -259,10 +259,13 @@ impl WatchStream {
             }
         }
         loop {
-            match self.change_of_visibility().await {
-                Ok(None) => {}
-                Ok(Some(event)) => return Some(Ok(event)),
-                Err(_) => return self.lost(),
+            if self.sight.is_some() {
+                // Boxed, because most watches do not need the memory of this future.
+                match Box::pin(self.change_of_visibility()).await {
+                    Ok(None) => {}
+                    Ok(Some(event)) => return Some(Ok(event)),
+                    Err(_) => return self.lost(),
+                }
             }
             if let Some(change) = self.changes.front() {
                 let Some(change) = change.upgrade() else { return self.lost() };
@@ -297,7 +300,7 @@ impl WatchStream {
                 None => subscription.next().await,
                 Some(sight) => tokio::select! {
                     biased;
-                    () = sight.changed() => {
+                    () = Box::pin(sight.changed()) => {
                         match sight.is_stale().then(|| self.change_state()) {
                             None | Some(Ok(())) => continue,
                             Some(Err(_)) => return self.lost(),

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use tokio_util::task::AbortOnDropHandle;
 
 type Held<S> = Arc<Mutex<Option<Pin<Box<S>>>>>;
@@ -24,11 +24,11 @@ pub(in crate::request) fn until<S: Stream + Send + 'static>(
 ) -> impl Stream<Item = S::Item> + Send {
     let held = Arc::new(Mutex::new(Some(Box::pin(stream))));
     let to_take: Held<S> = Arc::clone(&held);
-    let taker = tokio::spawn(async move {
-        end.await;
+    // An async block would contain the future of the end twice.
+    let taker = tokio::spawn(end.map(move |()| {
         let taken = to_take.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(taken);
-    });
+    }));
     Until { held, _taker: AbortOnDropHandle::new(taker) }
 }
 
