@@ -181,7 +181,7 @@ async fn changed(states: Option<&mut watch::Receiver<u64>>) {
     {
         return;
     }
-    pending().await
+    pending::<()>().await;
 }
 
 impl Drop for Ending {
