@@ -58,7 +58,7 @@ async fn forward_to_cluster(
     let remote = kubeconfigs.read(key.name()).await?;
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
     *request.uri_mut() = format!("/{path}{query}").parse().map_err(Error::internal)?;
-    remote.authenticate(request.headers_mut(), caller.user())?;
+    remote.authenticate(request.headers_mut(), caller)?;
     forward(request, remote.connect().await?).await
 }
 

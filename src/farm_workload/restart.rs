@@ -68,7 +68,10 @@ async fn post(
     let restarted = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let annotations = json!({"kubectl.kubernetes.io/restartedAt": restarted});
     let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
-    let params = PatchParams { dry_run: !options.dry_run.is_empty(), ..PatchParams::default() };
+    let params = PatchParams {
+        dry_run: options.dry_run.iter().any(|one| !one.is_empty()),
+        ..PatchParams::default()
+    };
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..params };
     let workloads =
         Api::<DynamicObject>::namespaced_with(caller.server_client(), namespace, &resource);

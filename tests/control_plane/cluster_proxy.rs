@@ -35,6 +35,11 @@ impl Proxied {
         });
         let create = world.control_plane.kubectl_as(&proxy.kubeconfig, ["create", "-f", "-"]);
         create.input(&cluster.to_string()).run()?;
+        // Groups of the system, such as system:masters, are not forwarded.
+        let grant = ["create", "clusterrolebinding", "proxied", "--clusterrole=cluster-admin"];
+        let user = "--user=kubernetes-admin";
+        let granted = world.control_plane.kubectl(grant.into_iter().chain([user])).output()?;
+        ensure!(granted.succeeded || granted.errors.contains("already exists"), "{granted:?}");
         let view = ["config", "view", "--raw", "--flatten", "-o", "json"];
         let view = world.control_plane.kubectl_as(&proxy.kubeconfig, view).run()?;
         let mut config: Value = serde_json::from_str(&view)?;

@@ -15,6 +15,7 @@ mod stored_objects;
 mod token_review;
 
 pub use access_review::{Attributes, Authorizer};
+pub use acting_client::impersonation_headers;
 pub use api_service::Registration;
 pub use namespaces::{NamespaceState, NamespaceView, Namespaces};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};

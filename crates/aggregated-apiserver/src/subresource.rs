@@ -79,9 +79,10 @@
 //! Behind kube-apiserver, name such a subresource `attach`, `exec`, `log`, `portforward` or `proxy`: kube-apiserver
 //! cuts the responses of subresources with other names after its own `--request-timeout`, 60 seconds by default.
 //!
-//! A long request counts against the limit of watches (`--max-watches`), and a connection also against a limit of
-//! connections; one user may have a part of each. The memory of a WebSocket is the business of its handler: set
-//! `max_message_size`, `read_buffer_size` and `max_write_buffer_size` of axum's `WebSocketUpgrade`.
+//! A long request counts against the limit of watches (`--max-watches`). An upgraded connection and a forwarded request
+//! also count against a limit of connections; one user may have a part of each. The memory of a WebSocket is the
+//! business of its handler: set `max_message_size`, `read_buffer_size` and `max_write_buffer_size` of axum's
+//! `WebSocketUpgrade`.
 
 mod caller;
 mod description;
@@ -173,7 +174,8 @@ impl Subresource {
         }
     }
 
-    /// Handles GET.
+    /// Handles GET. The generated role `view` grants it for kinds with a namespace, so a subresource with secrets needs
+    /// another method, or [`connect`](Self::connect).
     pub fn get<H: Handler<T, ()>, T: 'static>(self, handler: H) -> Self {
         self.on(&[Method::GET], handler)
     }

@@ -4,6 +4,8 @@
 
 #[path = "subresources/connections.rs"]
 mod connections;
+#[path = "subresources/forwarding.rs"]
+mod forwarding;
 #[path = "subresources/kinds.rs"]
 mod kinds_of_every_sort;
 #[path = "subresources/machine.rs"]

@@ -25,7 +25,7 @@ impl Cluster {
     pub fn client_as(&self, user: &User) -> Client {
         let client = self.unbounded.clone();
         let namespace = client.default_namespace().to_owned();
-        let headers = headers(user);
+        let headers = impersonation_headers(user);
         let service = tower::service_fn(move |mut request: Request<Body>| {
             let (client, headers) = (client.clone(), headers.clone());
             async move {
@@ -53,12 +53,13 @@ fn impersonate(headers: &mut HeaderMap, others: Vec<(HeaderName, HeaderValue)>) 
 const NO_HEADER: &str = "the user has no name, or characters that no header can contain";
 
 /// The headers that impersonate a user; `None` if a value is no header value. Without a name, the request would not be
-/// an impersonation.
-fn headers(user: &User) -> Option<Vec<(HeaderName, HeaderValue)>> {
+/// an impersonation. A server trims values, so spaces around one would change it.
+pub fn impersonation_headers(user: &User) -> Option<Vec<(HeaderName, HeaderValue)>> {
     if user.name.is_empty() {
         return None;
     }
-    let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).ok();
+    let value =
+        |text: &str| HeaderValue::from_bytes(text.as_bytes()).ok().filter(|_| text.trim() == text);
     let mut headers = vec![(USER, value(&user.name)?)];
     if let Some(uid) = &user.uid {
         headers.push((UID, value(uid)?));
@@ -89,7 +90,7 @@ mod tests {
             groups: vec!["dev".to_owned(), "ops".to_owned()],
             extra: extra.into(),
         };
-        let headers = headers(&user).unwrap();
+        let headers = impersonation_headers(&user).unwrap();
         let text = |(name, value): &(HeaderName, HeaderValue)| {
             format!("{name}: {}", value.to_str().unwrap())
         };
@@ -103,7 +104,9 @@ mod tests {
         ];
         assert_eq!(headers.iter().map(text).collect::<Vec<_>>(), expected);
         let forged = User { name: "a\r\nimpersonate-user: b".to_owned(), ..User::default() };
-        assert!(super::headers(&forged).is_none());
-        assert!(super::headers(&User::default()).is_none());
+        let spaced = User { name: "admin ".to_owned(), ..User::default() };
+        for user in [forged, spaced, User::default()] {
+            assert!(impersonation_headers(&user).is_none(), "{user:?}");
+        }
     }
 }

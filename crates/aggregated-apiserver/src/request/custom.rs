@@ -46,7 +46,7 @@ pub(super) struct CustomRequest<'a> {
 /// The slots of a request, until its response has been sent or its connection has ended.
 struct Held {
     _permit: Permit,
-    /// The slot of a connection.
+    /// The slot of a connection, which belongs to the handler.
     _upgrade: Option<quota::Permit>,
     /// The memory of the body, if it was read as a whole.
     _sent: Option<quota::Permit>,
@@ -111,7 +111,8 @@ impl Handler {
         let (body, sent) = self.body(request, body).await?;
         record.reached(Step::Read);
         let mut permit = self.slot_of(request).await?;
-        let upgrade = match is_upgrade {
+        // A proxy has a connection of its own for each request.
+        let upgrade = match is_upgrade || request.custom.is_proxy() {
             true => self.throttle.upgrade(user)?,
             false => None,
         };
@@ -197,6 +198,7 @@ impl Handler {
     ) -> Result<Request, ApiError> {
         let mut head = request.head.clone();
         self.authentication.remove_credentials(&mut head.headers);
+        handed_over::remove_named(&mut head.headers, websocket::is_upgrade(request.head));
         if !websocket::is_upgrade(&head) {
             head.extensions.remove::<OnUpgrade>();
         }
@@ -242,7 +244,7 @@ impl Handler {
         let (served, _memory) = match &target.served.backing {
             Backing::Direct(reader) => {
                 let scope = Scope::Object(key.clone());
-                let is_short = custom.longest().is_none();
+                let is_short = custom.longest().is_none() && !custom.reads_while_sent();
                 // While the backend works, other requests can use the slot.
                 drop(is_short.then(|| std::mem::take(permit)));
                 let fetched = fetch::fetched(&target.served, reader, caller.user, &scope).await?;

@@ -39,10 +39,10 @@ const LEAST_WATCHES: usize = WATCHES / 40;
 /// `tests/watch_memory` measures; and references to changes, if its client does not read. A watch holds no changes
 /// itself: they are in the window that all watches share.
 const WATCH: usize = (7 << 9) + SMALL_READER + SLOW_WATCHER;
-/// The maximum number of upgraded connections, fewer than there are connections. A small container has fewer.
-const UPGRADES: usize = 400;
-const LEAST_UPGRADES: usize = UPGRADES / 40;
-/// The memory of an upgraded connection besides its TLS, in bytes: what waits for its handler. A hostile client can
+/// The maximum number of upgraded connections and of requests that proxies forward. A small container has fewer.
+const UPGRADES: usize = 800;
+const LEAST_UPGRADES: usize = UPGRADES / 80;
+/// The memory of an upgraded connection besides its TLS, or of the connection of a proxy, in bytes. A hostile client can
 /// make it larger.
 const UPGRADE: usize = 64 << 10;
 /// The part of a body that is in memory at a time if a handler reads it while it arrives, in bytes: the window of a

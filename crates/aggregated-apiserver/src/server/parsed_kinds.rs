@@ -170,7 +170,19 @@ fn check_backend(
         Backend::Elsewhere if registered.subresources.is_empty() => {
             Err(fault(kind, "spec.names", "has neither objects nor subresources"))
         }
-        Backend::Reviewed(_) | Backend::Elsewhere => Ok(()),
+        Backend::Elsewhere => {
+            let unsupported = [
+                (registered.visibility.is_some(), "a visibility"),
+                (registered.rules.is_some(), "rules in Rust"),
+                (!registered.cells.is_empty(), "columns in Rust"),
+            ];
+            let Some((_, what)) = unsupported.iter().find(|(is_set, _)| *is_set) else {
+                return Ok(());
+            };
+            let why = format!("has no objects here, so it cannot have {what}; remove it");
+            Err(fault(kind, "spec.names", &why))
+        }
+        Backend::Reviewed(_) => Ok(()),
     }
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
+use http::HeaderMap;
 use http::request::Parts;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
 
 use super::Error;
-use crate::cluster::{Attributes, Cluster};
-use crate::error::{ApiError, quote};
+use crate::cluster::{Attributes, Cluster, impersonation_headers};
+use crate::error::{ApiError, Reason, quote};
 use crate::user::User;
 
 /// The user of a request.
@@ -55,6 +56,21 @@ impl Caller {
             }
         });
         decision.map(|decision| decision.allowed).map_err(Error::of)
+    }
+
+    /// The headers with which a request to another API server acts as the user: `Impersonate-User` and its siblings.
+    /// They are only as good as the trust between the servers: a user or a group of the same name may be another one
+    /// there. Names that begin with `system:` have permissions in every cluster.
+    ///
+    /// # Errors
+    /// 403 if the user has no name, or has parts that no header can contain.
+    pub fn impersonation(&self) -> Result<HeaderMap, Error> {
+        let headers = impersonation_headers(&self.user).ok_or_else(|| {
+            Error::new(Reason::Forbidden, "the user cannot be impersonated: its name is no header")
+        });
+        let mut map = HeaderMap::new();
+        map.extend(headers?);
+        Ok(map)
     }
 
     /// A client of the cluster with the permissions of the server. Check with [`may`](Self::may) whether the user has

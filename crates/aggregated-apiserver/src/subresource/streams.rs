@@ -16,8 +16,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::{Ended, Error};
 
 /// The limits of a connection: at most 2 MiB wait for a handler that does not read.
-const LIMITS: Limits =
-    Limits { streams: 128, stream_bytes: 16 << 10, message_bytes: 256 << 10, ..Limits::DEFAULT };
+const LIMITS: Limits = Limits {
+    streams: 128,
+    stream_bytes: 16 << 10,
+    message_bytes: 256 << 10,
+    header_bytes: 1 << 10,
+    ..Limits::DEFAULT
+};
 const WITHDRAWN: &str = "the server ends the connection";
 
 /// A response that is sent unchanged, because clients know its text.
@@ -121,7 +126,11 @@ impl<P> Connection<P> {
     {
         let Self { upgrade, negotiated: Upgrade { response, protocol, .. }, ended } = self;
         tokio::spawn(async move {
-            if let Ok(connection) = upgrade.await {
+            let connection = upgrade.await;
+            // The connection is also upgraded later if the handler has returned another response.
+            if let Ok(connection) = connection
+                && !ended.has_ended()
+            {
                 serve(TokioIo::new(connection), protocol, ended).await;
             }
         });

@@ -98,6 +98,9 @@ pub(super) struct HeaderEncoder {
     has_begun: bool,
 }
 
+/// The largest number of values in a block. Clients send three or four.
+const VALUES: usize = 32;
+
 impl HeaderEncoder {
     /// Appends a block to a frame.
     pub(super) fn encode(&mut self, headers: &HeaderMap, frame: &mut BytesMut) {
@@ -148,6 +151,10 @@ fn parse(mut block: Bytes) -> Result<HeaderMap, Error> {
         }
         let values = take_string(&mut block).ok_or_else(invalid)?;
         for value in values.split(|&byte| byte == 0) {
+            // A value takes some seventy bytes of memory, also an empty one.
+            if headers.len() >= VALUES {
+                return Err(Error::protocol("too many headers"));
+            }
             let value = HeaderValue::from_bytes(value).map_err(|_| invalid())?;
             headers.try_append(name.clone(), value).map_err(|_| invalid())?;
         }
@@ -194,6 +201,18 @@ mod tests {
             let block = compressed(&mut zlib, &serialize(&headers));
             assert_eq!(decoder.decode(&block).unwrap(), headers);
         }
+    }
+
+    #[test]
+    fn blocks_with_many_values_are_refused() {
+        let block = |values: usize| {
+            let mut block = 1u32.to_be_bytes().to_vec();
+            put_string(&mut block, b"port");
+            put_string(&mut block, &vec![0; values - 1]);
+            parse(block.into())
+        };
+        assert_eq!(block(VALUES).unwrap().len(), VALUES);
+        assert!(matches!(block(VALUES + 1), Err(Error::Protocol(_))));
     }
 
     #[test]

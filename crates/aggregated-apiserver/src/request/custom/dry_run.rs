@@ -2,7 +2,7 @@
 
 use super::CustomRequest;
 use crate::error::ApiError;
-use crate::request::query;
+use crate::request::{query, websocket};
 use crate::write::WriteOptions;
 
 /// The options of a request for admission.
@@ -15,7 +15,8 @@ pub(super) fn options(request: &CustomRequest<'_>) -> Result<WriteOptions, ApiEr
     let dry_run =
         parameters.filter(|(name, _)| name == "dryRun").any(|(_, value)| !value.is_empty());
     // The query of a proxy belongs to the server behind it.
-    if !dry_run || custom.is_proxy() || custom.is_read(&head.method) {
+    let is_read = custom.is_read(&head.method) && !websocket::is_upgrade(head);
+    if !dry_run || custom.is_proxy() || is_read {
         return Ok(WriteOptions::default());
     }
     if !custom.has_dry_run() {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use http::Response;
+use http::header::{CONNECTION, HeaderName, HeaderValue, UPGRADE};
+use http::{HeaderMap, Response};
 use http_body_util::{BodyExt, Limited};
 use percent_encoding::percent_decode_str;
 use tokio::time::timeout;
@@ -30,6 +31,21 @@ pub(super) fn body(body: Body, limit: usize, permit: Option<quota::Permit>) -> B
     match limit {
         usize::MAX => Body::new(held),
         limit => Body::new(Limited::new(held, limit)),
+    }
+}
+
+/// Removes the headers that `Connection` names: they belong to the connection of the client. Otherwise a client could
+/// name the headers that a handler adds before it forwards the request.
+pub(super) fn remove_named(headers: &mut HeaderMap, is_upgrade: bool) {
+    let values = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    let names = values.flat_map(|value| value.split(','));
+    let named: Vec<HeaderName> = names.filter_map(|name| name.trim().parse().ok()).collect();
+    for name in named.into_iter().filter(|name| !is_upgrade || *name != UPGRADE) {
+        headers.remove(name);
+    }
+    headers.remove(CONNECTION);
+    if is_upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     }
 }
 
