@@ -293,7 +293,17 @@ async fn the_newer_version_is_preferred() {
     let newer = get(&server, "/apis/farm.example.com/v1").await;
     assert_eq!(names(&newer), ["llamas"]);
     let older = get(&server, "/apis/farm.example.com/v1alpha").await;
-    assert_eq!(names(&older), ["farmnodes", "farmpods", "farmworkloads", "llamas"]);
+    assert_eq!(
+        names(&older),
+        [
+            "farmnodes",
+            "farmpods",
+            "farmpods/log",
+            "farmworkloads",
+            "farmworkloads/restart",
+            "llamas"
+        ]
+    );
     // Both versions are one resource with one stored object.
     let hash = |version: &Value| {
         let resources = version["resources"].as_array().unwrap();

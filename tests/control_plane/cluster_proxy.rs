@@ -97,6 +97,8 @@ pub fn streams_through(world: &mut World) -> Result<()> {
     // kubectl forwards ports of Pods that run.
     let running = r#"{"status": {"phase": "Running"}}"#;
     world.kubectl(["patch", "pod", "remote", "--subresource=status", "-p", running]).run()?;
+    let attached = kubectl(&["attach", "remote", "-c", "web"]).run()?;
+    ensure!(attached.contains("output=1"), "{attached}");
     let mut forward = Following::start(kubectl(&["port-forward", "pod/remote", ":80"]))?;
     let line = forward.wait_for(&["Forwarding from 127.0.0.1:"])?;
     let port = line.split(&[':', ' ']).filter_map(|part| part.parse::<u16>().ok()).next();

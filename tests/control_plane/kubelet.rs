@@ -49,6 +49,7 @@ impl Kubelet {
         let router = Router::new()
             .route("/containerLogs/{namespace}/{pod}/{container}", get(logs))
             .route("/exec/{namespace}/{pod}/{container}", any(exec))
+            .route("/attach/{namespace}/{pod}/{container}", any(exec))
             .route("/portForward/{namespace}/{pod}", any(forward));
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {

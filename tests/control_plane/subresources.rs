@@ -59,24 +59,24 @@ pub fn logs_need_permission_on_logs_of_pods(world: &mut World) -> Result<()> {
     let kubelet = Kubelet::start(world.control_plane.folder())?;
     start_pod(world, "guarded", kubelet.port)?;
     let farm = "--resource=farmpods.farm.example.com/log";
-    world.kubectl(["create", "role", "kim-farm", "--verb=get", farm]).run()?;
-    world.kubectl(["create", "role", "kim-pods", "--verb=get", "--resource=pods"]).run()?;
-    world.kubectl(["create", "role", "kim-logs", "--verb=get", "--resource=pods/log"]).run()?;
+    world.kubectl(["create", "role", "lou-farm", "--verb=get", farm]).run()?;
+    world.kubectl(["create", "role", "lou-pods", "--verb=get", "--resource=pods"]).run()?;
+    world.kubectl(["create", "role", "lou-logs", "--verb=get", "--resource=pods/log"]).run()?;
     let path = format!("{ROOT}/farmpods/farm-guarded/log?container=web");
     for (role, expected) in [
-        ("kim-farm", "User \"kim\" cannot get resource \"pods\" in API group \"\""),
-        ("kim-pods", "User \"kim\" cannot get resource \"pods/log\" in API group \"\""),
+        ("lou-farm", "User \"lou\" cannot get resource \"pods\" in API group \"\""),
+        ("lou-pods", "User \"lou\" cannot get resource \"pods/log\" in API group \"\""),
     ] {
         let of_role = format!("--role={role}");
-        world.kubectl(["create", "rolebinding", role, &of_role, "--user=kim"]).run()?;
+        world.kubectl(["create", "rolebinding", role, &of_role, "--user=lou"]).run()?;
         world.eventually(|| {
-            let refused = world.kubectl_as("kim", ["get", "--raw", &path])?.output()?;
+            let refused = world.kubectl_as("lou", ["get", "--raw", &path])?.output()?;
             ensure!(!refused.succeeded && refused.errors.contains(expected), "{refused:?}");
             Ok(())
         })?;
     }
-    world.kubectl(["create", "rolebinding", "kim-logs", "--role=kim-logs", "--user=kim"]).run()?;
-    let shown = world.eventually(|| world.kubectl_as("kim", ["get", "--raw", &path])?.run())?;
+    world.kubectl(["create", "rolebinding", "lou-logs", "--role=lou-logs", "--user=lou"]).run()?;
+    let shown = world.eventually(|| world.kubectl_as("lou", ["get", "--raw", &path])?.run())?;
     ensure!(shown.ends_with("web line 3\n"), "{shown}");
     world.kubectl(["delete", "pod", "guarded", "--grace-period=0", "--force"]).run()?;
     Ok(())
@@ -113,17 +113,17 @@ pub fn workloads_are_restarted(world: &mut World) -> Result<()> {
     ensure!(restarted_at()?.ends_with('Z'), "{}", restarted_at()?);
     // The user needs the permission on the workload itself, too.
     let farm = "--resource=farmworkloads.farm.example.com/restart";
-    world.kubectl(["create", "role", "kim-restart", "--verb=create", farm]).run()?;
+    world.kubectl(["create", "role", "lou-restart", "--verb=create", farm]).run()?;
     let read = "--resource=deployments.apps";
-    world.kubectl(["create", "role", "kim-read", "--verb=get", read]).run()?;
-    for role in ["kim-restart", "kim-read"] {
+    world.kubectl(["create", "role", "lou-read", "--verb=get", read]).run()?;
+    for role in ["lou-restart", "lou-read"] {
         let of_role = format!("--role={role}");
-        world.kubectl(["create", "rolebinding", role, &of_role, "--user=kim"]).run()?;
+        world.kubectl(["create", "rolebinding", role, &of_role, "--user=lou"]).run()?;
     }
     world.eventually(|| {
-        let request = world.kubectl_as("kim", ["create", "--raw", &path, "-f", "-"])?;
+        let request = world.kubectl_as("lou", ["create", "--raw", &path, "-f", "-"])?;
         let refused = request.input("{}").output()?;
-        let expected = "User \"kim\" cannot patch resource \"deployments\" in API group \"apps\"";
+        let expected = "User \"lou\" cannot patch resource \"deployments\" in API group \"apps\"";
         ensure!(!refused.succeeded && refused.errors.contains(expected), "{refused:?}");
         Ok(())
     })?;

@@ -31,7 +31,7 @@ pub struct World {
 
 impl Shared for World {
     fn start(programs: &Programs) -> Result<Self> {
-        let users = ["jane", "ann", "eve", "joe", "mia", "kim"].map(Token::of);
+        let users = ["jane", "ann", "eve", "joe", "mia", "kim", "lou"].map(Token::of);
         let control_plane = ControlPlane::start(programs, &users)?;
         // The same steps as an operator's, except that the Service refers to this machine, because no Pod runs here.
         install(&control_plane)?;
