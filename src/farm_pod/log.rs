@@ -22,6 +22,8 @@ use super::FarmPod;
 
 /// The longest duration of a log that is followed.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// The largest number of containers whose logs are merged. Each is a connection to the cluster.
+const CONTAINERS: usize = 20;
 /// The length at which a line is broken, in bytes.
 const LINE: u64 = 16 << 10;
 
@@ -78,6 +80,10 @@ async fn follow(
         Some(container) => vec![container.clone()],
         None => containers(&pods.get(name).await?),
     };
+    if containers.len() > CONTAINERS {
+        let why = format!("the Pod has more than {CONTAINERS} containers: choose one (container)");
+        return Err(Error::bad_request(why));
+    }
     let has_prefix = containers.len() > 1;
     let mut merged: SelectAll<BoxStream<'static, Line>> = SelectAll::new();
     let (mut is_any_open, mut refused) = (false, None);

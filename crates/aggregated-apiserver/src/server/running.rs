@@ -201,8 +201,9 @@ impl Running {
         // accepting requests first.
         self.serving.begin_draining();
         self.closing.cancel();
-        self.serving.drain().await;
-        self.assembled.handler.close_connections().await;
+        // The farewells of connections are a part of the time for requests in flight.
+        let connections = self.assembled.handler.close_connections();
+        tokio::join!(self.serving.drain(), connections);
         self.assembled.handler.flush(FLUSH).await;
         let store = Arc::clone(&self.assembled.store);
         drop(self);
