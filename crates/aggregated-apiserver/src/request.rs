@@ -149,16 +149,16 @@ impl Handler {
     ) -> Result<Response<Body>, ApiError> {
         let user = self.user(peer, head, record).await?;
         let _head = self.throttle.head(&user, head)?;
-        let authorized = self.authorize(&user, &route, head, record).await?;
-        let is_long = route.is_watch() || route.longest().is_some();
         let is_upgrade = websocket::is_upgrade(head);
+        let authorized = self.authorize(&user, (&route, is_upgrade), record).await?;
+        let is_long = route.is_watch() || route.longest().is_some();
         let permission = is_long.then(|| Permission::of(&self.cluster, &user, &route, is_upgrade));
         let caller = Caller { user: &user, answer: held, permission, authorized };
         let Route { destination, deprecation, .. } = route;
         let answer = match destination {
             Destination::Target(target) => match target.custom().cloned() {
                 Some(custom) => {
-                    let request = CustomRequest { caller, target, custom, head };
+                    let request = CustomRequest { caller, target, custom, head, is_upgrade };
                     // Boxed, because most requests do not need the memory of this future.
                     Box::pin(self.custom(request, body, record)).await
                 }
@@ -212,16 +212,14 @@ impl Handler {
         Ok(user)
     }
 
-    /// Authorizes a request, and records the decision.
+    /// Authorizes a request, and records the decision. The flag says whether the request upgrades its connection.
     async fn authorize(
         &self,
         user: &User,
-        route: &Route,
-        head: &Parts,
+        asked: (&Route, bool),
         record: &mut Record,
     ) -> Result<Authorized, ApiError> {
         let mut reason = String::new();
-        let asked = (route, websocket::is_upgrade(head));
         let authorized = authorize::authorize(&self.cluster, user, asked, &mut reason).await;
         let (decision, authorized) = match authorized {
             Ok(authorized) => (Ok(()), authorized),

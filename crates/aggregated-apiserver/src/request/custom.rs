@@ -21,7 +21,7 @@ use super::caller::Caller;
 use super::route::Target;
 use super::throttle::{Permit, STREAMED_BODY};
 use super::write_context::WriteContext;
-use super::{Handler, decode, encode, ensure_available, fetch, negotiate, refuse_as, websocket};
+use super::{Handler, decode, encode, ensure_available, fetch, negotiate, refuse_as};
 use crate::conversion::known;
 use crate::error::{ApiError, Reason};
 use crate::object::selector::Selector;
@@ -41,6 +41,8 @@ pub(super) struct CustomRequest<'a> {
     pub target: Target,
     pub custom: Arc<Subresource>,
     pub head: &'a Parts,
+    /// Whether the request upgrades its connection.
+    pub is_upgrade: bool,
 }
 
 /// The slots of a request, until its response has been sent or its connection has ended.
@@ -100,7 +102,7 @@ impl Handler {
         record: &mut Record,
     ) -> Result<(Request, Held, Ending, Found), ApiError> {
         ensure_available(&request.target)?;
-        let is_upgrade = websocket::is_upgrade(request.head);
+        let is_upgrade = request.is_upgrade;
         if request.custom.is_connection() && !is_upgrade {
             return Err(ApiError::bad_request("Upgrade request required"));
         }
@@ -142,7 +144,7 @@ impl Handler {
         let CustomRequest { caller, custom, head, .. } = request;
         let limit = custom.longest_body();
         if body.size_hint().lower() > limit as u64 {
-            return Err(too_large(limit));
+            return Err(decode::too_large(limit));
         }
         if custom.reads_while_sent() {
             let permit = self.throttle.streamed_body(caller.user, &body)?;
@@ -154,15 +156,15 @@ impl Handler {
         }
         let bytes = decode::read_body(&head.headers, body).await?;
         match bytes.len() > limit {
-            true => Err(too_large(limit)),
+            true => Err(decode::too_large(limit)),
             false => Ok((Body::from(bytes), permit)),
         }
     }
 
     /// Waits for the slot of a request.
     async fn slot_of(&self, request: &CustomRequest<'_>) -> Result<Permit, ApiError> {
-        let CustomRequest { caller, target, custom, head } = request;
-        if custom.longest().is_none() && !custom.reads_while_sent() {
+        let CustomRequest { caller, target, custom, head, .. } = request;
+        if !custom.reads_while_sent() {
             return self.throttle.throttle(caller.user, target).await;
         }
         let mut permit = self.throttle.long_running(caller.user)?;
@@ -198,8 +200,8 @@ impl Handler {
     ) -> Result<Request, ApiError> {
         let mut head = request.head.clone();
         self.authentication.remove_credentials(&mut head.headers);
-        handed_over::remove_named(&mut head.headers, websocket::is_upgrade(request.head));
-        if !websocket::is_upgrade(&head) {
+        handed_over::remove_named(&mut head.headers, request.is_upgrade);
+        if !request.is_upgrade {
             head.extensions.remove::<OnUpgrade>();
         }
         let extensions = &mut head.extensions;
@@ -244,7 +246,7 @@ impl Handler {
         let (served, _memory) = match &target.served.backing {
             Backing::Direct(reader) => {
                 let scope = Scope::Object(key.clone());
-                let is_short = custom.longest().is_none() && !custom.reads_while_sent();
+                let is_short = !custom.reads_while_sent();
                 // While the backend works, other requests can use the slot.
                 drop(is_short.then(|| std::mem::take(permit)));
                 let fetched = fetch::fetched(&target.served, reader, caller.user, &scope).await?;
@@ -286,7 +288,7 @@ impl Handler {
         let status = response.status();
         if status == StatusCode::SWITCHING_PROTOCOLS {
             let connection = request.caller.answer.reset().connection();
-            let connection = connection.filter(|_| websocket::is_upgrade(request.head));
+            let connection = connection.filter(|_| request.is_upgrade);
             let Some(connection) = connection.filter(|_| has_connection(request.head)) else {
                 let why = "the handler upgrades a connection that cannot be upgraded";
                 return Err(ApiError::internal(why));
@@ -312,9 +314,4 @@ impl Handler {
 /// Whether the request came over a connection that can become one of another protocol.
 fn has_connection(head: &Parts) -> bool {
     head.extensions.get::<OnUpgrade>().is_some()
-}
-
-fn too_large(limit: usize) -> ApiError {
-    let message = format!("Request entity too large: limit is {limit}");
-    ApiError::new(Reason::RequestEntityTooLarge, message)
 }

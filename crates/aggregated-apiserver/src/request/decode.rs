@@ -11,7 +11,6 @@ mod write_parameters;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use http::HeaderMap;
 use http::header::USER_AGENT;
 use http::request::Parts;
 
@@ -26,6 +25,7 @@ use crate::served_kind::Backing;
 use crate::verb::{Action, DeleteOptions, Operation, Read, ServedSubresource, Verb, Write};
 use crate::write::{Change, ManagedFields, Part, Submitted, WriteOptions, manager_of_user_agent};
 use body::BodyFormat;
+pub(super) use body::{read as read_body, too_large};
 use parameters::Parameters;
 use patch::PatchType;
 
@@ -92,11 +92,6 @@ pub(super) async fn read(
         Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {}
     }
     body::read(&head.headers, body).await
-}
-
-/// Reads a body as a whole.
-pub(super) async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
-    body::read(headers, body).await
 }
 
 /// Whether the body is a JSON patch.

@@ -2,7 +2,7 @@
 
 use super::CustomRequest;
 use crate::error::ApiError;
-use crate::request::{query, websocket};
+use crate::request::query;
 use crate::write::WriteOptions;
 
 /// The options of a request for admission.
@@ -10,12 +10,12 @@ use crate::write::WriteOptions;
 /// # Errors
 /// 400 if the request is a dry run that the handler would execute.
 pub(super) fn options(request: &CustomRequest<'_>) -> Result<WriteOptions, ApiError> {
-    let CustomRequest { custom, head, .. } = request;
+    let CustomRequest { custom, head, is_upgrade, .. } = request;
     let parameters = query::pairs(head.uri.query().unwrap_or_default());
     let dry_run =
         parameters.filter(|(name, _)| name == "dryRun").any(|(_, value)| !value.is_empty());
     // The query of a proxy belongs to the server behind it.
-    let is_read = custom.is_read(&head.method) && !websocket::is_upgrade(head);
+    let is_read = custom.is_read(&head.method) && !is_upgrade;
     if !dry_run || custom.is_proxy() || is_read {
         return Ok(WriteOptions::default());
     }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::CustomRequest;
 use crate::error::{ApiError, Reason};
 use crate::object::Key;
-use crate::request::{Activity, Handler, websocket};
+use crate::request::{Activity, Handler};
 use crate::served_kind::{Backing, ServedKind};
 use crate::subresource::Ended;
 use crate::user::User;
@@ -63,9 +63,9 @@ impl Ending {
         key: &Key,
         uid: Option<String>,
     ) -> Self {
-        let CustomRequest { caller, target, custom, head } = request;
+        let CustomRequest { caller, target, custom, is_upgrade, .. } = request;
         let connection = caller.answer.reset().connection();
-        let connection = connection.filter(|_| websocket::is_upgrade(head));
+        let connection = connection.filter(|_| *is_upgrade);
         let activity = connection.map(|one| one.activity.clone()).unwrap_or_default();
         let longest = custom.longest();
         let until = sleep(longest.unwrap_or(handler.request_timeout));

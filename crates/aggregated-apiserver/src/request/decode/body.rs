@@ -127,11 +127,7 @@ pub(super) fn format(
 }
 
 /// Reads the whole body.
-pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
-    let too_large = || {
-        let message = format!("Request entity too large: limit is {LIMIT}");
-        ApiError::new(Reason::RequestEntityTooLarge, message)
-    };
+pub(in crate::request) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     if let Some(encoding) = headers.get(CONTENT_ENCODING) {
         let message = format!("bodies with Content-Encoding {encoding:?} are not read");
         return Err(ApiError::new(Reason::UnsupportedMediaType, message));
@@ -140,7 +136,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
         headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     // The connection reads and discards the rest of the body, so that the client receives the response.
     if announced.is_some_and(|length: u64| length > LIMIT as u64) {
-        return Err(too_large());
+        return Err(too_large(LIMIT));
     }
     let announced = announced.and_then(|length| usize::try_from(length).ok());
     let seconds = announced.unwrap_or(LIMIT) / PER_SECOND;
@@ -152,9 +148,15 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
     };
     match read {
         Ok(Some(bytes)) => Ok(bytes),
-        Ok(None) => Err(too_large()),
+        Ok(None) => Err(too_large(LIMIT)),
         Err(error) => Err(ApiError::bad_request("the body could not be read").caused_by(error)),
     }
+}
+
+/// The error for a body that is longer than this number of bytes.
+pub(in crate::request) fn too_large(limit: usize) -> ApiError {
+    let message = format!("Request entity too large: limit is {limit}");
+    ApiError::new(Reason::RequestEntityTooLarge, message)
 }
 
 /// Collects a body in one buffer, because a frame uses much more memory than its bytes. Returns `None` if the body is
