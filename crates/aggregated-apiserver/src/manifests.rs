@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use http::Method;
 use serde_json::{Value, json};
 
 use crate::backend::Writes;
@@ -16,6 +15,7 @@ use crate::definition::{Backend, Kinds, SourceKind};
 use crate::kind::Kind;
 use crate::object::names::{check_dns_1035_label, check_dns_1123_subdomain};
 use crate::subresource::Subresource;
+use crate::verb::Verb;
 
 /// The options of the command `manifests`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -429,16 +429,9 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
 
 /// The permissions of readers and of writers on a subresource that code of the user handles.
 fn subresource_rules(group: &str, plural: &str, subresource: &Subresource) -> [Option<Value>; 2] {
-    let verb = |method: &Method| match *method {
-        Method::POST => "create",
-        Method::PUT => "update",
-        Method::PATCH => "patch",
-        Method::DELETE => "delete",
-        _ => "get",
-    };
     [true, false].map(|is_read| {
         let methods = subresource.methods().filter(|method| subresource.is_read(method) == is_read);
-        let verbs: Vec<_> = methods.map(verb).collect();
+        let verbs: Vec<_> = methods.filter_map(Verb::of_method).map(Verb::name).collect();
         let resource = format!("{plural}/{}", subresource.name());
         (!verbs.is_empty())
             .then(|| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs}))

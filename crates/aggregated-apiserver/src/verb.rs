@@ -36,6 +36,8 @@ pub use watch::{
     Bookmark, Event, EventType, ObjectEvent, WatchOptions, WatchStart, WatchStream, watch,
 };
 
+use http::Method;
+
 use crate::backend::Writes;
 use crate::error::ApiError;
 use crate::served_kind::{Backing, ServedKind};
@@ -107,6 +109,18 @@ fn of_backend(writes: Writes) -> &'static [Verb] {
 }
 
 impl Verb {
+    /// The verb of a request for one object or a subresource; `None` for other methods.
+    pub fn of_method(method: &Method) -> Option<Self> {
+        match *method {
+            Method::GET | Method::HEAD => Some(Self::Get),
+            Method::POST => Some(Self::Create),
+            Method::PUT => Some(Self::Update),
+            Method::PATCH => Some(Self::Patch),
+            Method::DELETE => Some(Self::Delete),
+            _ => None,
+        }
+    }
+
     /// The name in the API.
     pub fn name(self) -> &'static str {
         match self {

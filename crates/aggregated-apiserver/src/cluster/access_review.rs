@@ -10,6 +10,7 @@ use k8s_openapi::api::authorization::v1::{
 use moka::future::Cache;
 
 use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL, ReviewKind, ReviewSource};
+use crate::error::{ApiError, quote};
 use crate::user::User;
 
 /// The length of a request, in bytes, from which its result is not cached. Otherwise callers could fill the memory.
@@ -45,6 +46,39 @@ pub enum Attributes {
         /// The path.
         path: String,
     },
+}
+
+impl Attributes {
+    /// The message of a denial, in kube-apiserver's format.
+    pub fn denied_to(&self, user: &User) -> String {
+        let user = quote(&user.name);
+        match self {
+            Self::Resource { verb, group, resource, subresource, namespace, .. } => {
+                let resource = match subresource.as_str() {
+                    "" => resource.clone(),
+                    subresource => format!("{resource}/{subresource}"),
+                };
+                let place = match namespace.as_str() {
+                    "" => "at the cluster scope".to_owned(),
+                    namespace => format!("in the namespace \"{namespace}\""),
+                };
+                format!(
+                    "User {user} cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}"
+                )
+            }
+            Self::Path { verb, path } => format!("User {user} cannot {verb} path \"{path}\""),
+        }
+    }
+
+    /// The error of a request without this permission.
+    pub fn forbidden(&self, why: &str) -> ApiError {
+        match self {
+            Self::Resource { group, resource, name, .. } => {
+                ApiError::forbidden(group, resource, name, why).of_authorization()
+            }
+            Self::Path { .. } => ApiError::forbidden_path(why).of_authorization(),
+        }
+    }
 }
 
 /// The result of an authorization.

@@ -252,14 +252,14 @@ pub(super) async fn authorize(
         return Ok(Authorized::default());
     }
     if let Some(why) = ask_why(cluster, user, &route.attributes, reason).await? {
-        return Err(forbidden(&route.attributes, &why));
+        return Err(route.attributes.forbidden(&why));
     }
     if let Some(attributes) = on_upgrade(route, is_upgrade) {
         demand(cluster, user, &attributes).await?;
     }
     for attributes in on_sources(route).chain(on_lookups(route, |from| &from.demanded)) {
         if let Some(why) = ask(cluster, user, &attributes).await? {
-            return Err(forbidden(&route.attributes, &why));
+            return Err(route.attributes.forbidden(&why));
         }
     }
     let protected: Vec<Attributes> = on_lookups(route, |from| &from.protected).collect();
@@ -290,7 +290,7 @@ pub(super) async fn demand(
         return Ok(());
     }
     match ask(cluster, user, attributes).await? {
-        Some(why) => Err(forbidden(attributes, &why)),
+        Some(why) => Err(attributes.forbidden(&why)),
         None => Ok(()),
     }
 }
@@ -317,14 +317,14 @@ async fn ask_why(
         if error.is_busy() {
             return ApiError::too_many_requests().bounded_by("reviews");
         }
-        let what = cannot(user, attributes);
+        let what = attributes.denied_to(user);
         ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
     })?;
     if decision.allowed {
         *reason = decision.reason;
         return Ok(None);
     }
-    let mut why = cannot(user, attributes);
+    let mut why = attributes.denied_to(user);
     if !decision.reason.is_empty() {
         why = format!("{why}: {}", decision.reason);
     }
@@ -349,35 +349,5 @@ fn on_source(attributes: &Attributes, source: &SourceResource) -> Attributes {
             .filter(|name| !name.is_empty())
             .and_then(|name| (source.name_of)(name))
             .unwrap_or_default(),
-    }
-}
-
-/// The message of a denial, in kube-apiserver's format.
-fn cannot(user: &User, attributes: &Attributes) -> String {
-    let user = crate::error::quote(&user.name);
-    match attributes {
-        Attributes::Resource { verb, group, resource, subresource, namespace, .. } => {
-            let resource = match subresource.as_str() {
-                "" => resource.clone(),
-                subresource => format!("{resource}/{subresource}"),
-            };
-            let place = match namespace.as_str() {
-                "" => "at the cluster scope".to_owned(),
-                namespace => format!("in the namespace \"{namespace}\""),
-            };
-            format!(
-                "User {user} cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}"
-            )
-        }
-        Attributes::Path { verb, path } => format!("User {user} cannot {verb} path \"{path}\""),
-    }
-}
-
-fn forbidden(attributes: &Attributes, why: &str) -> ApiError {
-    match attributes {
-        Attributes::Resource { group, resource, name, .. } => {
-            ApiError::forbidden(group, resource, name, why).of_authorization()
-        }
-        Attributes::Path { .. } => ApiError::forbidden_path(why).of_authorization(),
     }
 }

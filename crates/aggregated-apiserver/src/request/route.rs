@@ -388,15 +388,11 @@ fn verb(method: &Method, path: &ResourcePath<'_>, query: &str) -> Option<Verb> {
     match *method {
         // kube-apiserver treats this path as a watch, regardless of the method.
         _ if path.is_watch => Some(Verb::Watch),
-        Method::GET | Method::HEAD if !path.name.is_empty() => Some(Verb::Get),
+        _ if !path.name.is_empty() => Verb::of_method(method),
         Method::GET | Method::HEAD if wants_watch(query) => Some(Verb::Watch),
         Method::GET | Method::HEAD => Some(Verb::List),
-        Method::POST => Some(Verb::Create),
-        Method::PUT => Some(Verb::Update),
-        Method::PATCH => Some(Verb::Patch),
-        Method::DELETE if path.name.is_empty() => Some(Verb::DeleteCollection),
-        Method::DELETE => Some(Verb::Delete),
-        _ => None,
+        Method::DELETE => Some(Verb::DeleteCollection),
+        _ => Verb::of_method(method),
     }
 }
 

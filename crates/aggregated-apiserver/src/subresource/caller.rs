@@ -10,7 +10,7 @@ use kube::Client;
 
 use super::Error;
 use crate::cluster::{Attributes, Cluster, impersonation_headers};
-use crate::error::{ApiError, Reason, quote};
+use crate::error::{ApiError, Reason};
 use crate::user::User;
 
 /// The user of a request.
@@ -36,20 +36,14 @@ impl Caller {
     /// 500 if the cluster does not answer, and 429 if too many requests wait for an answer. The action must be rejected
     /// then.
     pub async fn may(&self, permission: &ResourceAttributes) -> Result<bool, Error> {
+        self.has(&attributes(permission)).await
+    }
+
+    async fn has(&self, permission: &Attributes) -> Result<bool, Error> {
         if self.user.is_master() {
             return Ok(true);
         }
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let attributes = Attributes::Resource {
-            verb: text(&permission.verb).into(),
-            group: text(&permission.group),
-            version: text(&permission.version),
-            resource: text(&permission.resource),
-            subresource: text(&permission.subresource),
-            namespace: text(&permission.namespace),
-            name: text(&permission.name),
-        };
-        let decision = self.cluster.authorize(&self.user, &attributes).await.map_err(|error| {
+        let decision = self.cluster.authorize(&self.user, permission).await.map_err(|error| {
             match error.is_busy() {
                 true => ApiError::too_many_requests().bounded_by("reviews"),
                 false => ApiError::internal(&error).caused_by(error.why()),
@@ -84,33 +78,34 @@ impl Caller {
     /// # Errors
     /// 403 if the user does not have the permission, and the errors of [`may`](Self::may).
     pub async fn demand(&self, permission: &ResourceAttributes) -> Result<(), Error> {
-        if self.may(permission).await? {
-            return Ok(());
+        let permission = attributes(permission);
+        match self.has(&permission).await? {
+            true => Ok(()),
+            false => Err(Error::of(permission.forbidden(&permission.denied_to(&self.user)))),
         }
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let subresource = permission.subresource.as_ref().filter(|one| !one.is_empty());
-        let resource = text(&permission.resource);
-        let full = subresource.map_or(resource.clone(), |one| format!("{resource}/{one}"));
-        let namespace = permission.namespace.as_ref().filter(|one| !one.is_empty());
-        let place = namespace.map_or_else(
-            || "at the cluster scope".to_owned(),
-            |namespace| format!("in the namespace \"{namespace}\""),
-        );
-        let (group, name) = (text(&permission.group), text(&permission.name));
-        let (user, verb) = (quote(&self.user.name), text(&permission.verb));
-        let why = format!(
-            "User {user} cannot {verb} resource \"{full}\" in API group \"{group}\" {place}"
-        );
-        Err(Error::of(ApiError::forbidden(&group, &resource, &name, &why).of_authorization()))
     }
 
     /// A client of the cluster whose requests act as the user, by impersonation. The ServiceAccount of the server needs
     /// the permission `impersonate` on `users`, `groups` and `serviceaccounts`, and on `uids` and `userextras/KEY` of
-    /// `authentication.k8s.io`, with an entry for each key. Whoever has these permissions may do everything, so check
-    /// first whether [`server_client`](Self::server_client) is enough. Without a cluster, the client calls the server
+    /// `authentication.k8s.io`, with an entry for each key. These permissions allow everything, so check first
+    /// whether [`server_client`](Self::server_client) is enough. Without a cluster, the client calls the server
     /// itself.
     pub fn client(&self) -> Client {
         self.cluster.client_as(&self.user)
+    }
+}
+
+/// The permission as it is authorized.
+fn attributes(permission: &ResourceAttributes) -> Attributes {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Attributes::Resource {
+        verb: text(&permission.verb).into(),
+        group: text(&permission.group),
+        version: text(&permission.version),
+        resource: text(&permission.resource),
+        subresource: text(&permission.subresource),
+        namespace: text(&permission.namespace),
+        name: text(&permission.name),
     }
 }
 

@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::Method;
-
 use super::Verb;
 use crate::kind::{Kind, SubresourceHandler, Version, scale};
 use crate::served_kind::{Backing, ServedKind};
@@ -90,14 +88,7 @@ pub fn subresources(served: &ServedKind, version: &Version) -> Vec<ServedSubreso
 
 /// A subresource of the user.
 fn custom(subresource: &Arc<Subresource>) -> ServedSubresource {
-    let verb = |method: &Method| match *method {
-        Method::POST => Verb::Create,
-        Method::PUT => Verb::Update,
-        Method::PATCH => Verb::Patch,
-        Method::DELETE => Verb::Delete,
-        _ => Verb::Get,
-    };
-    let mut verbs: Vec<_> = subresource.methods().map(verb).collect();
+    let mut verbs: Vec<_> = subresource.methods().filter_map(Verb::of_method).collect();
     verbs.sort_unstable_by_key(|verb| verb.name());
     let action = Action::Custom(Arc::clone(subresource));
     ServedSubresource { name: subresource.name(), verbs: verbs.into(), kind: None, action }

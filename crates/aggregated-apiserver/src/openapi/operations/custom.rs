@@ -3,8 +3,9 @@
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::{Operations, capitalized, schemas};
+use super::{Operations, Words, capitalized, schemas};
 use crate::subresource::Subresource;
+use crate::verb::Verb;
 
 impl Operations<'_> {
     /// The operations of a subresource, or of the paths below it.
@@ -29,14 +30,9 @@ impl Operations<'_> {
     }
 
     fn custom_operation(&self, custom: &Subresource, method: &Method, is_below: bool) -> Value {
-        let (verb, action) = match *method {
-            Method::POST => ("create", "post"),
-            Method::PUT => ("replace", "put"),
-            Method::PATCH => ("patch", "patch"),
-            Method::DELETE => ("delete", "delete"),
-            _ => ("read", "get"),
-        };
         let (kind, name) = (&self.kind.names.kind, custom.name());
+        let verb = Verb::of_method(method).unwrap_or(Verb::Get);
+        let Words { verb, action, .. } = Words::of(verb, kind, None);
         let (verb, action) = match custom.is_connected() {
             true => (
                 format!("connect{}", capitalized(&method.as_str().to_ascii_lowercase())),
