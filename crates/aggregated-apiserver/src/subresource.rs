@@ -379,7 +379,7 @@ impl Subresource {
         self.description.operation(method)
     }
 
-    /// Calls the handler of the request's method. `None` if there is none.
+    /// Calls the handler of the request's method, and returns `None` without one.
     pub(crate) async fn call(&self, request: Request) -> Option<Response> {
         Some(self.handlers.find(request.method())?(request).await)
     }

@@ -146,7 +146,7 @@ async fn errors_of_handlers_are_statuses() {
         );
         assert!(error["message"].as_str().unwrap().contains(message), "{what}: {error}");
     }
-    // A response that is no text is left as it is.
+    // A response in JSON stays unchanged.
     assert_eq!(
         send(&server, "POST", "a/fail", "json").await,
         (StatusCode::IM_A_TEAPOT, "{}".to_owned())

@@ -21,7 +21,7 @@ impl Cluster {
         self.unbounded.clone()
     }
 
-    /// A client whose requests act as this user.
+    /// A client that sends its requests as this user.
     pub fn client_as(&self, user: &User) -> Client {
         let client = self.unbounded.clone();
         let namespace = client.default_namespace().to_owned();

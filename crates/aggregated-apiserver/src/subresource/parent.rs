@@ -20,7 +20,7 @@ pub struct Parent<K>(pub K);
 #[derive(Clone, Debug)]
 pub struct ParentKey(pub Key);
 
-/// The path behind the subresource, without a slash at its beginning; empty if there is none. It is percent-encoded as
+/// The path behind the subresource, without a slash at its beginning. It may be empty. It is percent-encoded as
 /// in the request, but kube-apiserver decodes an encoded slash when it forwards a request. No part of the path is `.`
 /// or `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a handler receives, and the connections that it takes over.
+//! The body and the path for a handler, and connections that a handler takes over.
 
 use std::time::Duration;
 
