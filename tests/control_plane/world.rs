@@ -84,6 +84,11 @@ impl World {
         let mut wait = vec!["wait", "--for=condition=Available", "--timeout=60s", "apiservice"];
         wait.extend(API_SERVICES);
         self.control_plane.kubectl(wait).run()?;
+        // kube-apiserver forwards requests for a version some time after it has set the condition of the version.
+        for version in ["v1", "v1alpha"] {
+            let path = format!("/apis/farm.example.com/{version}/namespaces/default/llamas");
+            self.eventually(|| self.kubectl(["get", "--raw", &path]).run())?;
+        }
         Ok(())
     }
 
@@ -201,6 +206,7 @@ pub fn manifest_file() -> PathBuf {
 pub struct Following {
     child: Child,
     lines: Receiver<String>,
+    errors: Receiver<String>,
     seen: Vec<String>,
 }
 
@@ -210,10 +216,18 @@ impl Following {
     }
 
     pub fn run(mut command: Command) -> Result<Self> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
         let output = child.stdout.take().context("no output")?;
-        Ok(Self { child, lines: lines(output), seen: Vec::new() })
+        let errors = child.stderr.take().context("no errors")?;
+        Ok(Self { child, lines: lines(output), errors: lines(errors), seen: Vec::new() })
+    }
+
+    /// The output so far, and the errors.
+    fn printed(&self) -> String {
+        let error = || self.errors.recv_timeout(Duration::from_millis(100)).ok();
+        let errors: Vec<String> = std::iter::from_fn(error).collect();
+        format!("{:#?}, errors: {errors:#?}", self.seen)
     }
 
     /// Waits for a line that contains all of these strings.
@@ -222,7 +236,7 @@ impl Following {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(left) else {
-                bail!("no line with {parts:?} among {:#?}", self.seen);
+                bail!("no line with {parts:?} among {}", self.printed());
             };
             self.seen.push(line.clone());
             if parts.iter().all(|part| line.contains(part)) {
@@ -237,9 +251,9 @@ impl Following {
         while let Ok(line) = self.lines.recv_timeout(deadline - Instant::now()) {
             self.seen.push(line);
         }
-        ensure!(Instant::now() < deadline, "it goes on: {:#?}", self.seen);
+        ensure!(Instant::now() < deadline, "it goes on: {}", self.printed());
         let status = self.child.wait()?;
-        ensure!(status.success(), "{status}: {:#?}", self.seen);
+        ensure!(status.success(), "{status}: {}", self.printed());
         Ok(std::mem::take(&mut self.seen))
     }
 }
@@ -256,7 +270,7 @@ impl Iterator for Following {
             }
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
-                Some(Err(anyhow!("nothing comes after {:#?}", self.seen)))
+                Some(Err(anyhow!("nothing comes after {}", self.printed())))
             }
         }
     }

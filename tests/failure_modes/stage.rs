@@ -20,6 +20,8 @@ use crate::switch::Switch;
 use crate::world::{API_SERVICE, API_SERVICES, NAMESPACE, World, install};
 
 pub const SERVICE: (&str, &str) = (NAMESPACE, farm_operator::NAME);
+const LLAMAS_OF_VERSIONS: [&str; 2] =
+    ["/apis/farm.example.com/v1/namespaces/default/llamas", LLAMAS];
 pub const REGISTRATIONS: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 /// The number of reads of an APIService for which kube-apiserver is made to check availability once. A check takes up
 /// to six seconds, and its result is lost if the APIService changes during it.
@@ -138,10 +140,12 @@ impl Stage {
     pub fn wait_available(&self) -> Result<()> {
         self.world.eventually(|| {
             self.wait_for_condition("True", "all checks passed")?;
-            // The condition may be outdated.
-            self.get(LLAMAS)
-        })?;
-        Ok(())
+            // kube-apiserver forwards requests for a version some time after it has set the condition of the version.
+            for path in LLAMAS_OF_VERSIONS {
+                self.get(path)?;
+            }
+            Ok(())
+        })
     }
 
     /// Waits until kube-apiserver reports the server as unavailable, with this message.
