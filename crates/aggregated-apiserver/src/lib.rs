@@ -157,9 +157,11 @@ pub mod runtime_kinds {
 
 /// How a server serves: its groups of flags, its states, and a client of the cluster.
 pub mod serving {
+    /// The crate of the metrics that [`ApiServer::with_metrics`](crate::ApiServer::with_metrics) takes.
+    pub use crate::record::prometheus_client;
     pub use crate::server::{
         AdmissionPluginName, AuditArgs, ClusterClient, EtcdArgs, LoggingFormat, PendingReadiness,
-        Stopped, TracingArgs,
+        PostStart, Stopped, TracingArgs,
     };
 }
 

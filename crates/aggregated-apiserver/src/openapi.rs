@@ -12,17 +12,21 @@ mod typed;
 
 use std::collections::BTreeMap;
 use std::iter;
-use std::sync::OnceLock;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value, json};
 
 use crate::document::{Document, hash};
 use crate::served_kind::{Backing, ServedKinds};
 
+/// A change of a document that the program makes.
+pub type ChangeDocument = Arc<dyn Fn(&mut Members) + Send + Sync>;
+
 /// The OpenAPI documents.
-#[derive(Debug)]
 pub struct OpenApi {
     kinds: ServedKinds,
+    change: Option<ChangeDocument>,
     made: OnceLock<Documents>,
     v2_in_protobuf: OnceLock<Document>,
 }
@@ -45,9 +49,10 @@ struct Version {
 }
 
 impl OpenApi {
-    /// The documents of these kinds.
-    pub fn new(kinds: &ServedKinds) -> Self {
-        Self { kinds: kinds.clone(), made: OnceLock::new(), v2_in_protobuf: OnceLock::new() }
+    /// The documents of these kinds, with a change of the program.
+    pub fn new(kinds: &ServedKinds, change: Option<ChangeDocument>) -> Self {
+        let (made, v2_in_protobuf) = (OnceLock::new(), OnceLock::new());
+        Self { kinds: kinds.clone(), change, made, v2_in_protobuf }
     }
 
     /// Whether the documents were generated already; generating them takes long.
@@ -67,7 +72,7 @@ impl OpenApi {
     }
 
     fn made(&self) -> &Documents {
-        self.made.get_or_init(|| Documents::new(&self.kinds))
+        self.made.get_or_init(|| Documents::new(&self.kinds, self.change.as_ref()))
     }
 
     /// `/openapi/v2`
@@ -107,7 +112,7 @@ impl OpenApi {
 }
 
 impl Documents {
-    fn new(kinds: &ServedKinds) -> Self {
+    fn new(kinds: &ServedKinds, change: Option<&ChangeDocument>) -> Self {
         let mut by_version: BTreeMap<(String, String), (Members, Members)> = BTreeMap::new();
         for served in kinds.iter() {
             let kind = &served.kind;
@@ -157,6 +162,7 @@ impl Documents {
                 "paths": paths,
                 "components": {"schemas": described},
             });
+            let document = changed(document, change);
             let text = document.to_string();
             let hash = hash(&text);
             let path = crate::kind::root(&group, &version);
@@ -171,8 +177,22 @@ impl Documents {
             "paths": v2_paths,
             "definitions": v2_definitions,
         });
+        let v2 = changed(v2, change);
         let v3 = json!({"paths": v3_paths});
         Self { v2: hashed(&v2), v3: hashed(&v3), v3_by_version }
+    }
+}
+
+/// A document with the change of the program. If the change panics, the document has no change.
+fn changed(document: Value, change: Option<&ChangeDocument>) -> Value {
+    let (Some(change), Value::Object(members)) = (change, &document) else { return document };
+    let mut changed = members.clone();
+    match std::panic::catch_unwind(AssertUnwindSafe(|| change(&mut changed))) {
+        Ok(()) => Value::Object(changed),
+        Err(_) => {
+            tracing::error!("the change of an OpenAPI document panicked; it is served unchanged");
+            document
+        }
     }
 }
 

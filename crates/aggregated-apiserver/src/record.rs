@@ -19,7 +19,7 @@ pub use aftermath::{Aftermath, Ending, Parted};
 pub use audit::{Audit, Destination, Policy, RequestObject, Rotation, apart};
 pub use metrics::{
     Admission, CallTimes, CertificateEnds, ConvertedCalls, EndedCalls, KeptKind, Metrics, Observed,
-    SourceInView, WatchEventCounter,
+    Registry, SourceInView, WatchEventCounter, prometheus_client,
 };
 pub use steps::Step;
 pub use traces::{Traces, TracingConfiguration};

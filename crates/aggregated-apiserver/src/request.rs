@@ -35,6 +35,7 @@ mod update_follower;
 mod websocket;
 mod write_context;
 
+pub use crate::openapi::ChangeDocument;
 pub use answers::{Answer, without_body};
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use bounds::Bounds;
@@ -43,7 +44,7 @@ pub use deadline::REQUEST_TIMEOUT;
 pub use documents::Documents;
 pub use handler::{Handler, SharedHandler};
 pub use impersonate::Impersonation;
-pub use refusal::{panicked, refuse};
+pub use refusal::{panic_text, panicked, refuse};
 pub use stream_reset::{Activity, Close, ConnectionHandle, StreamReset};
 pub use throttle::Inflights;
 
@@ -69,7 +70,7 @@ use authorize::{Authorized, Permission};
 use caller::Caller;
 use custom::CustomRequest;
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
-use refusal::{FAILURES, panic_text, refuse_as};
+use refusal::{FAILURES, refuse_as};
 use route::{Destination, Route, Target};
 use throttle::Permit;
 

@@ -15,6 +15,7 @@ mod draining;
 mod frame_budget;
 mod heads;
 mod health;
+mod hooks;
 mod initial_objects;
 mod kept_objects;
 mod listener;
@@ -40,6 +41,7 @@ mod version;
 
 pub(crate) use args::encryption;
 pub use args::{AdmissionPluginName, Args, AuditArgs, EtcdArgs, LoggingFormat, TracingArgs};
+pub use hooks::PostStart;
 pub use kept_objects::{StoredObject, StoredObjects};
 pub use logging::start_logging;
 pub use running::{BoundServer, InProcess, PendingReadiness, Running, Stopped};
@@ -68,6 +70,7 @@ use crate::storage::{self, NamespaceLimit, Store, StoreOptions};
 use crate::write::ManagedFields;
 use assemble::{Assembled, Limits};
 use authentication::Trusted;
+use hooks::Hooks;
 use listener::Listening;
 use loopback::Loopback;
 use memory::{Bounds, Contents, Records, Said};
@@ -101,6 +104,7 @@ pub struct ApiServer {
     authorizer: Option<Authorizer>,
     request_timeout: Duration,
     patterns: PatternCache,
+    hooks: Hooks,
 }
 
 /// The cluster of a server, which is the source of computed objects, of permissions and of namespaces.
@@ -138,6 +142,7 @@ impl ApiServer {
             authorizer: None,
             request_timeout: REQUEST_TIMEOUT,
             patterns: PatternCache::default(),
+            hooks: Hooks::default(),
         }
     }
 
@@ -475,6 +480,7 @@ impl ApiServer {
         namespace: String,
         loopback: Loopback,
     ) -> Result<BoundServer, StartError> {
+        self.hooks.validate()?;
         self.disabled.extend(&args.disable_admission_plugins);
         self.namespace_limit = args.store_namespace_limit;
         self.request_timeout = args.request_timeout;
@@ -514,7 +520,7 @@ impl ApiServer {
     /// # Errors
     /// If a kind cannot be served.
     pub async fn in_process(
-        self,
+        mut self,
         cluster: impl Into<ClusterClient>,
     ) -> Result<InProcess, StartError> {
         let loopback = Loopback::default();
@@ -534,21 +540,24 @@ impl ApiServer {
         let closing = CancellationToken::new();
         let guard = closing.clone().drop_guard();
         let kinds = self.parse_own_kinds()?;
+        self.hooks.validate()?;
+        let mut hooks = std::mem::take(&mut self.hooks);
         let bounds = self.bounds(Said::default());
         let cluster = cluster.with_source_memory(bounds.source_memory);
         let limits = self.limits(bounds);
         let documents = self.documents();
-        let assembled = Assembled::new(
+        let mut assembled = Assembled::new(
             kinds,
             (&self.kinds, &self.copied),
             self.clock,
-            (cluster, documents),
-            limits,
+            (cluster.clone(), documents),
+            (limits, hooks.additions()),
             authentication,
-            closing,
+            closing.clone(),
         )
         .await?;
         loopback.connect(&assembled.handler);
+        assembled.run(hooks, &loopback, &cluster, &closing);
         Ok(InProcess { assembled, loopback, _closing: guard })
     }
 

@@ -3,6 +3,7 @@
 //! The values of labels are names of served resources, or come from short fixed lists. Clients can therefore not create
 //! an unlimited number of time series.
 
+mod added;
 mod observed;
 mod per_resource;
 mod process;
@@ -11,6 +12,9 @@ mod steps;
 mod text;
 mod watch_events;
 
+pub use prometheus_client;
+pub use prometheus_client::registry::Registry;
+
 pub use observed::{
     CallTimes, CertificateEnds, ConvertedCalls, EndedCalls, KeptKind, Look, Observed, SourceInView,
 };
@@ -18,11 +22,10 @@ pub(super) use requests::Running;
 pub use steps::Admission;
 pub use watch_events::WatchEventCounter;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus_client::encoding::text as open_metrics;
-use prometheus_client::registry::Registry;
 
 use super::Record;
 use super::audit::Audit;
@@ -45,6 +48,8 @@ pub struct Metrics {
     certificates: Certificates,
     audit: AuditLog,
     traces: SentTraces,
+    /// The metrics of the program.
+    added: OnceLock<Registry>,
 }
 
 impl Metrics {
@@ -69,7 +74,18 @@ impl Metrics {
             traces: traces.clone(),
         };
         of_server.register_collector(Box::new(looked_at));
-        Self { registry, requests, watch_events, read_waits, steps, certificates, audit, traces }
+        let added = OnceLock::new();
+        Self {
+            registry,
+            requests,
+            watch_events,
+            read_waits,
+            steps,
+            certificates,
+            audit,
+            traces,
+            added,
+        }
     }
 
     /// All metrics in version 0.0.4 of the text format of Prometheus, same as kube-apiserver.
@@ -77,7 +93,16 @@ impl Metrics {
         let mut all = String::new();
         // Encoding strings and numbers cannot fail.
         let _ = open_metrics::encode(&mut all, &self.registry);
-        text::as_0_0_4(&all)
+        let mut all = text::as_0_0_4(&all);
+        if let Some(added) = self.added.get() {
+            added::append(&mut all, added);
+        }
+        all
+    }
+
+    /// Adds metrics of the program. Only the first call has an effect.
+    pub fn set_added(&self, registry: Registry) {
+        let _ = self.added.set(registry);
     }
 
     /// Sets the source of the expiry times of certificates. Only the first call has an effect.

@@ -25,8 +25,9 @@ use crate::cluster::Cluster;
 use crate::codec::YamlParsers;
 use crate::conversion::ConversionWebhooks;
 use crate::document;
+use crate::openapi::ChangeDocument;
 use crate::quota::Quota;
-use crate::record::{Admission, Audit, CertificateEnds, Metrics, Traces};
+use crate::record::{Admission, Audit, CertificateEnds, Metrics, Registry, Traces};
 use crate::served_kind::ServedKinds;
 use crate::watch_cache::SourceState;
 use crate::write::{CommitLimit, ManagedFields, SlowWrites, UnsettledWrites};
@@ -52,6 +53,8 @@ pub struct Handler {
     pub(super) traces: Option<Arc<Traces>>,
     pub(super) documents: Documents,
     pub(super) openapi_turn: Arc<Mutex<()>>,
+    /// The change of the OpenAPI documents that the program makes.
+    change_openapi: Option<ChangeDocument>,
     /// The queue of slow writes.
     pub(super) turns: SlowWrites,
     /// Limits the commits of `system:masters`, whose requests in flight are not limited.
@@ -82,7 +85,7 @@ impl Handler {
         webhooks: Arc<ConversionWebhooks>,
     ) -> Self {
         let throttle = Throttle::new(bounds.throttle);
-        let served = Arc::new(ArcSwap::from_pointee(Served::new(kinds)));
+        let served = Arc::new(ArcSwap::from_pointee(Served::new(kinds, None)));
         let look = {
             let (served, inflight) = (Arc::clone(&served), throttle.inflight());
             Arc::new(move || observed(&served.load(), &webhooks, inflight()))
@@ -115,6 +118,7 @@ impl Handler {
                 others: HashMap::new(),
             },
             openapi_turn: Arc::default(),
+            change_openapi: None,
             turns: SlowWrites::default(),
             commits_of_masters: CommitLimit::new(bounds.commits),
             unsettled: UnsettledWrites::default(),
@@ -195,6 +199,17 @@ impl Handler {
         Self { documents, ..self }
     }
 
+    /// Sets the change of the OpenAPI documents, and adds metrics of the program.
+    #[must_use]
+    pub fn with_additions(self, openapi: Option<ChangeDocument>, metrics: Registry) -> Self {
+        self.metrics.set_added(metrics);
+        let handler = Self { change_openapi: openapi, ..self };
+        if handler.change_openapi.is_some() {
+            handler.serve(handler.kinds());
+        }
+        handler
+    }
+
     /// Adds the expiry times of certificates to the metrics.
     pub fn set_certificate_ends(&self, ends: CertificateEnds) {
         self.metrics.set_certificate_ends(ends);
@@ -228,7 +243,7 @@ impl Handler {
 
     /// Replaces the kinds that are served.
     pub fn serve(&self, kinds: ServedKinds) {
-        self.served.store(Arc::new(Served::new(kinds)));
+        self.served.store(Arc::new(Served::new(kinds, self.change_openapi.clone())));
     }
 
     /// The responses that have not been sent yet.

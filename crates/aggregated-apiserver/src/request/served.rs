@@ -2,7 +2,7 @@
 
 use crate::conversion::{self, ConversionWebhooks};
 use crate::discovery::Discovery;
-use crate::openapi::OpenApi;
+use crate::openapi::{ChangeDocument, OpenApi};
 use crate::record::{CallTimes, ConvertedCalls, EndedCalls, KeptKind, Observed, SourceInView};
 use crate::served_kind::{Backing, ServedKinds};
 use crate::watch_cache::SourceState;
@@ -15,10 +15,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// Generates the documents of these kinds.
-    pub fn new(kinds: ServedKinds) -> Self {
+    /// Generates the documents of these kinds. The program may change the OpenAPI documents.
+    pub fn new(kinds: ServedKinds, change: Option<ChangeDocument>) -> Self {
         let discovery = Discovery::new(&kinds);
-        let openapi = OpenApi::new(&kinds);
+        let openapi = OpenApi::new(&kinds, change);
         Self { kinds, discovery, openapi }
     }
 

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use super::hooks::{Additions, Hooks, PostStart};
 use super::initial_objects::{Beginning, begin, begin_later, copy};
+use super::loopback::Loopback;
 use super::memory::Bounds;
 use super::object_copy::Copied;
 use super::parsed_kinds::{computed_from, fault};
@@ -42,6 +44,8 @@ pub(super) struct Assembled {
     /// The error that must stop the server, once it is known.
     pub refused: Arc<Failure>,
     tasks: Vec<JoinHandle<()>>,
+    /// The hooks of the program that have not finished.
+    pub hooks: JoinSet<()>,
 }
 
 impl Drop for Assembled {
@@ -85,7 +89,7 @@ impl Assembled {
         (registered, copied): (&Kinds, &Copied),
         clock: Clock,
         (cluster, documents): (Cluster, Documents),
-        limits: Limits,
+        (limits, additions): (Limits, Additions),
         authentication: Authentication,
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
@@ -236,7 +240,7 @@ impl Assembled {
         let handler = handler.with_documents(documents).with_managed_fields(managed_fields);
         let handler = handler.with_audit(audit).with_traces(traces);
         let handler = handler.with_request_timeout(request_timeout);
-        let handler = Arc::new(handler);
+        let handler = Arc::new(handler.with_additions(additions.openapi, additions.metrics));
         let runtime = RuntimeKinds::new(
             &handler,
             store.clone(),
@@ -248,7 +252,26 @@ impl Assembled {
         // The tasks start last, because an error after this line would leave them running.
         let mut tasks: Vec<_> = runs.into_iter().map(tokio::spawn).collect();
         tasks.extend(waiting.map(tokio::spawn));
-        Ok(Self { kinds, handler, runtime, store, refused, tasks })
+        Ok(Self { kinds, handler, runtime, store, refused, tasks, hooks: JoinSet::new() })
+    }
+}
+
+impl Assembled {
+    /// Runs the hooks of the program.
+    pub(super) fn run(
+        &mut self,
+        hooks: Hooks,
+        loopback: &Loopback,
+        cluster: &Cluster,
+        closing: &CancellationToken,
+    ) {
+        let server = PostStart {
+            client: loopback.client_of_itself(),
+            cluster: cluster.unbounded_client(),
+            runtime_kinds: self.runtime.clone(),
+            closing: closing.clone(),
+        };
+        self.hooks = hooks.start(&server, &self.refused);
     }
 }
 

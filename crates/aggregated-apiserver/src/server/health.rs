@@ -14,6 +14,7 @@ use http::{Response, StatusCode};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::hooks::UserCheck;
 use crate::storage::Store;
 use crate::watch_cache::SourceState;
 
@@ -28,6 +29,8 @@ pub(super) struct Health {
     store: Arc<dyn Store>,
     closing: CancellationToken,
     shutting_down: Arc<AtomicBool>,
+    /// The checks that the program has added.
+    added: Arc<[UserCheck]>,
 }
 
 /// One check and its result.
@@ -54,6 +57,12 @@ impl Check {
             outcome: wrong.map_or(Ok(()), |why| Err(why.into())),
             only_tells,
         }
+    }
+
+    /// A check that the program has added.
+    fn of_program(check: &UserCheck) -> Self {
+        let outcome = check.outcome().map_err(Cow::Owned);
+        Self { name: check.name.to_string().into(), outcome, only_tells: false }
     }
 
     /// Whether a source of computed kinds is synced. A source does not make the server unready, because an unready
@@ -90,7 +99,13 @@ impl Health {
         store: Arc<dyn Store>,
         closing: CancellationToken,
     ) -> Self {
-        Self { trusted, certificate, started, store, closing, shutting_down: Arc::default() }
+        let (shutting_down, added) = (Arc::default(), Arc::default());
+        Self { trusted, certificate, started, store, closing, shutting_down, added }
+    }
+
+    /// Adds checks of the program.
+    pub(super) fn with_checks(self, added: Vec<UserCheck>) -> Self {
+        Self { added: added.into(), ..self }
     }
 
     /// Makes `/readyz` fail.
@@ -115,6 +130,8 @@ impl Health {
             checks.extend(sources.into_iter().map(Check::of_source));
             checks.push(Check::new("shutdown", is_open, "process is shutting down"));
         }
+        let added = self.added.iter().filter(|check| check.is_liveness || endpoint == "readyz");
+        checks.extend(added.map(Check::of_program));
         checks
     }
 

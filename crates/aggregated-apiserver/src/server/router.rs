@@ -13,10 +13,12 @@ use futures::FutureExt;
 
 use super::draining::Drains;
 use super::health::Health;
+use super::hooks::AddLayer;
 use crate::request::{Answer, Peer, SharedHandler, StreamReset, panicked};
 
-/// Routes every request of a connection. Requests have a `Peer` and a `StreamReset` as extensions.
-pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
+/// Routes every request of a connection, through the layers of the program. Requests have a `Peer` and a `StreamReset`
+/// as extensions.
+pub(super) fn router(handler: SharedHandler, health: Health, layers: Vec<AddLayer>) -> Router {
     let version = async |State(shared): State<Shared>| shared.handler.version();
     let mut router = Router::new().route("/version", get(version));
     for endpoint in ["healthz", "livez", "readyz"] {
@@ -29,7 +31,7 @@ pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
                 }),
             )
             .route(
-                &format!("/{endpoint}/{{check}}"),
+                &format!("/{endpoint}/{{*check}}"),
                 get(
                     async move |State(shared): State<Shared>,
                                 Path(check): Path<String>,
@@ -50,12 +52,12 @@ pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
     }
     let shared: Shared = Arc::new(Answering { handler, health, drains: Drains::new() });
     // A path of the router with another method is rejected like any other path.
+    let router = router.method_not_allowed_fallback(handle).fallback(handle);
+    let router = router.with_state(Arc::clone(&shared));
+    let router = layers.into_iter().fold(router, |router, add| add(router));
     router
-        .method_not_allowed_fallback(handle)
-        .fallback(handle)
-        .layer(middleware::from_fn_with_state(Arc::clone(&shared), hold))
+        .layer(middleware::from_fn_with_state(shared, hold))
         .layer(middleware::from_fn(catch_panics))
-        .with_state(shared)
 }
 
 /// One shared reference for all parts, because all workers clone it several times for each request.

@@ -60,14 +60,14 @@ impl BoundServer {
         Ok(running)
     }
 
-    /// Starts a server that is not ready before [`PendingReadiness::mark_ready`] is called, so that the caller can restore
-    /// objects first.
+    /// Starts a server that is not ready before [`PendingReadiness::mark_ready`] is called, so that the caller can
+    /// restore objects first.
     ///
     /// # Errors
     /// Same as [`BoundServer::start`].
     pub async fn start_unready(self) -> Result<(Running, PendingReadiness), StartError> {
         let Self {
-            server,
+            mut server,
             bounds,
             kinds,
             cluster,
@@ -78,16 +78,17 @@ impl BoundServer {
             plain_ports,
             loopback,
         } = self;
+        let mut hooks = std::mem::take(&mut server.hooks);
         let closing = CancellationToken::new();
         let unready = PendingReadiness(watch::Sender::new(false));
         let limits = server.limits(bounds);
         let documents = server.documents();
-        let assembled = Assembled::new(
+        let mut assembled = Assembled::new(
             kinds,
             (&server.kinds, &server.copied),
             server.clock.clone(),
             (cluster.clone(), documents),
-            limits,
+            (limits, hooks.additions()),
             trusted.authentication(impersonation),
             closing.clone(),
         )
@@ -98,6 +99,7 @@ impl BoundServer {
             Arc::clone(&assembled.store),
             closing.clone(),
         );
+        let health = health.with_checks(std::mem::take(&mut hooks.checks));
         loopback.connect(&assembled.handler);
         let address = listening.address();
         let handler = Arc::clone(&assembled.handler);
@@ -105,10 +107,12 @@ impl BoundServer {
         bounds.tell(server.memory_limit.or_else(memory::limit));
         let trust = trusted.trust();
         let known = trusted.known();
-        let tasks =
-            vec![tokio::spawn(trusted.keep()), tokio::spawn(certificate.clone().keep(cluster))];
+        let tasks = vec![
+            tokio::spawn(trusted.keep()),
+            tokio::spawn(certificate.clone().keep(cluster.clone())),
+        ];
         let plain = plain_ports.serve(&handler, &health);
-        let router = router::router(handler, health.clone());
+        let router = router::router(handler, health.clone(), std::mem::take(&mut hooks.layers));
         let connections = Connections::new(
             certificate.tls(),
             trust,
@@ -121,6 +125,7 @@ impl BoundServer {
             .serve(known, move |stream, draining| Arc::clone(&connections).serve(stream, draining));
         let memory_limits_mib = bounds.mebibytes();
         tracing::info!(server = server.name, %address, memory_limits_mib, "listening");
+        assembled.run(hooks, &loopback, &cluster, &closing);
         let running =
             Running { assembled, serving, plain, health, closing, tasks, address, loopback };
         Ok((running, unready))
@@ -191,8 +196,8 @@ impl Running {
     }
 
     /// Drains the server. `/readyz` fails, and the server continues to serve for `delay`. Then it ends watches, gives
-    /// requests in flight at most a minute to finish, and closes. The last audit events and spans get five more
-    /// seconds.
+    /// requests in flight at most a minute to finish, and closes. The last audit events and spans, and hooks that have
+    /// not finished, get five more seconds.
     pub async fn drain(mut self, delay: Duration) -> Stopped {
         tracing::info!("shutting down");
         self.health.shut_down();
@@ -204,7 +209,9 @@ impl Running {
         // The farewells of connections are a part of the time for requests in flight.
         let connections = self.assembled.handler.close_connections();
         tokio::join!(self.serving.drain(), connections);
-        self.assembled.handler.flush(FLUSH).await;
+        let hooks = async { while self.assembled.hooks.join_next().await.is_some() {} };
+        let hooks = tokio::time::timeout(FLUSH, hooks);
+        let _ = tokio::join!(self.assembled.handler.flush(FLUSH), hooks);
         let store = Arc::clone(&self.assembled.store);
         drop(self);
         // Dropping the last reference to a store ends its thread and waits for it, which blocks.

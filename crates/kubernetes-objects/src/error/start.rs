@@ -75,6 +75,14 @@ pub enum StartError {
     /// The server has started and cannot continue.
     #[error("serving ended: {0}")]
     Serving(String),
+    /// A check of the health, or a hook after the start, has a name that cannot be used.
+    #[error("check {name:?}: {why}")]
+    Check {
+        /// The name.
+        name: String,
+        /// The problem with the name.
+        why: &'static str,
+    },
     /// TLS cannot be configured.
     #[error("TLS: {0}")]
     Tls(String),
