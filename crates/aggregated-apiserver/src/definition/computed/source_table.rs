@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::Dependency;
 use super::unpublished::Hold;
-use crate::definition::lookup::SourceNumber;
+use crate::definition::lookup::{QueryId, SourceNumber};
 use crate::definition::numbered_values::Numbered;
 use crate::object::Key;
+
+/// A query that a computation has made: the index of the lookup, and the id of the query.
+pub(super) type Dependency = (u16, QueryId);
 
 /// The state of one source object.
 pub(super) struct SourceEntry {

@@ -3,9 +3,13 @@
 mod measured;
 mod model;
 
+use std::collections::HashSet;
+
 use super::*;
-use crate::cluster::{SourceStreams, Sources};
+use crate::cluster::{SourceInformer, SourceStreams, Sources};
 use crate::definition::Lookup;
+use crate::definition::lookup::{self, AnyLookup, LookupContext};
+use crate::object::Object;
 use crate::storage::RevisionSequencer;
 use crate::watch_cache::{Scope, WINDOW_LIMIT};
 use futures::FutureExt;
@@ -15,6 +19,7 @@ use kube::CustomResource;
 use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The data of a ConfigMap, joined with the Secret of the same name.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
