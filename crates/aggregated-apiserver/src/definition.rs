@@ -19,7 +19,7 @@ mod versions;
 mod visibility;
 mod yaml;
 
-pub use computed::{Computed, ComputedFromVariants, Variant, Variants};
+pub use computed::{CompletionError, Computed, ComputedFromVariants, FanOut, Variant, Variants};
 pub use convert::{ConversionError, Convert};
 pub use field_permission_check::{
     FieldPermissionError, check_field_permissions, check_variant_field_permissions,

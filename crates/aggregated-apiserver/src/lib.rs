@@ -135,9 +135,9 @@ pub mod commands {
 /// Computed kinds: their sources, their lookups, and the permissions on their fields.
 pub mod computed {
     pub use crate::definition::{
-        Aggregate, AllObjects, ComputedFromVariants, FieldPermissionError, LookupOptions,
-        MetadataLookup, MetadataType, Related, SourceApi, SourceOptions, SourceType, Variant,
-        Variants, check_field_permissions, check_variant_field_permissions,
+        Aggregate, AllObjects, CompletionError, ComputedFromVariants, FanOut, FieldPermissionError,
+        LookupOptions, MetadataLookup, MetadataType, Related, SourceApi, SourceOptions, SourceType,
+        Variant, Variants, check_field_permissions, check_variant_field_permissions,
     };
 }
 

@@ -33,8 +33,23 @@ pub struct SourceResource {
     pub resource: String,
     /// Whether the resource is namespaced.
     pub namespaced: bool,
+    /// Whether its objects may be in other namespaces than the source.
+    pub objects_in_any_namespace: bool,
+    /// The namespace of all sources, if they are read from one.
+    pub own_namespace: Option<&'static str>,
     /// Returns the name of the source object for the name of a computed object; `None` if the name cannot be derived.
     pub name_of: fn(&str) -> Option<String>,
+}
+
+impl SourceResource {
+    /// The namespace in which a request for objects in this namespace needs its permission on the source.
+    pub fn namespace_of<'a>(&'a self, namespace: &'a str) -> &'a str {
+        match self.objects_in_any_namespace {
+            _ if !self.namespaced => "",
+            true => self.own_namespace.unwrap_or_default(),
+            false => namespace,
+        }
+    }
 }
 
 /// A permission that a lookup of a computed kind requires. Fields with data of the lookup are visible to callers that

@@ -1017,10 +1017,10 @@ async fn invalid_field_permission_declarations_prevent_the_start() {
     let refused = server.in_process(FakeCluster::default().client()).await.err().unwrap();
     let refused = refused.to_string();
     for fault in [
-        "disclosures: secrets are declared twice",
-        "disclosures: nodes are not looked up as the type that is declared",
-        "disclosures: spec.needed: is required, so it cannot be left out",
-        "disclosures: spec.freed: there is no such field",
+        "field_permissions: secrets are declared twice",
+        "field_permissions: nodes are not looked up as the type that is declared",
+        "field_permissions: spec.needed: is required, so it cannot be left out",
+        "field_permissions: spec.freed: there is no such field",
     ] {
         assert!(refused.contains(fault), "{refused}");
     }

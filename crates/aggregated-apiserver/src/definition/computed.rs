@@ -1,11 +1,15 @@
 //! Computed kinds: kinds that are views of other objects in the cluster.
 
+mod completions;
 mod computation;
+mod fan_out;
 mod shared_json;
 mod source_table;
 mod unpublished;
 mod variant;
 
+use std::error::Error;
+use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +24,7 @@ use crate::cluster::{SourceOptions, SourceType};
 use crate::object::Key;
 use crate::watch_cache::{SourceState, WatchCache};
 use computation::Computation;
+pub use fan_out::FanOut;
 pub use variant::{ComputedFromVariants, Variant, Variants};
 pub(super) use variant::{Only, Opened};
 
@@ -32,7 +37,8 @@ const BATCH: usize = 256;
 /// same permission on the types of its lookups, unless the [`field_permissions`](Self::field_permissions) declare that a lookup is
 /// harmless or which fields are omitted without the permission.
 ///
-/// There is one object for each source for which [`compute`](Self::compute) returns an object. A computation reads
+/// There is one object for each source for which [`compute`](Self::compute) returns an object, or
+/// [several](Self::compute_all). A computation reads
 /// other objects with a [`Lookup`](super::Lookup): by name, by an index, by labels in both directions, and as sums over
 /// groups. An object is computed again when an object that it was computed from changes. Watchers receive an event if
 /// the result differs.
@@ -119,13 +125,124 @@ pub trait Computed:
     /// The sources that are read; all of them by default. Other sources have no object.
     const OPTIONS: SourceOptions = SourceOptions::ALL;
 
+    /// The number of objects of each source, and their namespaces. For [`FanOut::One`], the kind implements
+    /// [`compute`](Self::compute), and for the others [`compute_all`](Self::compute_all).
+    const FAN_OUT: FanOut = FanOut::One;
+
     /// Computes the object of a source, or none. The function is pure: the same input gives the same output. If the
     /// result has no namespace or creation time, those of the source are used; the uid is derived from the source's
     /// uid. An object is rejected if its namespace differs from that of its source, or if [`Computed::source_name`]
     /// does not map its name to the source. The reason: permissions of readers are checked on the source.
-    fn compute(source: &Self::Source, related: &Self::Related) -> Option<Self>
+    fn compute(_source: &Self::Source, _related: &Self::Related) -> Option<Self>
     where
-        Self: Sized;
+        Self: Sized,
+    {
+        None
+    }
+
+    /// Computes all objects of a source, with different keys; see [`compute`](Self::compute) and [`FanOut`]. The uids
+    /// also depend on the names and namespaces of the objects.
+    ///
+    /// ```
+    /// use aggregated_apiserver::Computed;
+    /// use aggregated_apiserver::computed::FanOut;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use kube::CustomResource;
+    /// use schemars::JsonSchema;
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// /// A package of a catalog. Each key of a ConfigMap is a package.
+    /// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    /// #[kube(group = "example.com", version = "v1", kind = "Package", namespaced)]
+    /// pub struct PackageSpec {
+    ///     pub version: String,
+    /// }
+    ///
+    /// impl Computed for Package {
+    ///     type Source = ConfigMap;
+    ///     type Related = ();
+    ///
+    ///     const FAN_OUT: FanOut = FanOut::Several;
+    ///
+    ///     fn compute_all(catalog: &ConfigMap, (): &()) -> Vec<Self> {
+    ///         let catalog_name = catalog.metadata.name.as_deref().unwrap_or_default();
+    ///         let packages = catalog.data.iter().flatten();
+    ///         let package = |(name, version): (&String, &String)| {
+    ///             let spec = PackageSpec { version: version.clone() };
+    ///             Self::new(&format!("{name}.{catalog_name}"), spec)
+    ///         };
+    ///         packages.map(package).collect()
+    ///     }
+    ///
+    ///     /// The package `vim.tools` belongs to the ConfigMap `tools`.
+    ///     fn source_name(name: &str) -> Option<String> {
+    ///         name.split_once('.').map(|(_, catalog)| catalog.to_owned())
+    ///     }
+    /// }
+    /// ```
+    fn compute_all(source: &Self::Source, related: &Self::Related) -> Vec<Self>
+    where
+        Self: Sized,
+    {
+        Self::compute(source, related).into_iter().collect()
+    }
+
+    /// The longest time that [`complete`](Self::complete) may take for the objects of one source; `None`: the method is
+    /// not called.
+    const COMPLETION_TIMEOUT: Option<Duration> = None;
+
+    /// Completes a computed object with what has to be asked elsewhere, such as in the API of a cloud. The method is
+    /// called after each computation if the kind has a [`COMPLETION_TIMEOUT`](Self::COMPLETION_TIMEOUT), for at most 16
+    /// sources at the same time. An object that is completed to `None` is not served.
+    ///
+    /// After an error, a panic or the timeout, the last state of the object stays, the log names the error, and the object
+    /// is computed again after a pause of up to a minute. A kind waits for its first objects for at most ten seconds; those
+    /// that are completed later are added then.
+    ///
+    /// # Errors
+    /// If the object cannot be completed now.
+    ///
+    /// ```
+    /// # use aggregated_apiserver::Computed;
+    /// # use k8s_openapi::api::core::v1::Node;
+    /// # use kube::CustomResource;
+    /// # use schemars::JsonSchema;
+    /// # use serde::{Deserialize, Serialize};
+    /// use std::error::Error;
+    /// use std::time::Duration;
+    ///
+    /// /// A node, and its price.
+    /// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    /// #[kube(group = "example.com", version = "v1", kind = "PricedNode")]
+    /// pub struct PricedNodeSpec {
+    ///     pub cents_per_hour: Option<u32>,
+    /// }
+    ///
+    /// # async fn price_of(name: &str) -> std::io::Result<u32> { Ok(7) }
+    /// impl Computed for PricedNode {
+    ///     type Source = Node;
+    ///     type Related = ();
+    ///
+    ///     fn compute(node: &Node, (): &()) -> Option<Self> {
+    ///         let name = node.metadata.name.as_deref()?;
+    ///         Some(Self::new(name, PricedNodeSpec { cents_per_hour: None }))
+    ///     }
+    ///
+    ///     const COMPLETION_TIMEOUT: Option<Duration> = Some(Duration::from_secs(5));
+    ///
+    ///     async fn complete(mut node: Self) -> Result<Option<Self>, Box<dyn Error + Send + Sync>> {
+    ///         let name = node.metadata.name.clone().unwrap_or_default();
+    ///         node.spec.cents_per_hour = Some(price_of(&name).await?);
+    ///         Ok(Some(node))
+    ///     }
+    /// }
+    /// ```
+    fn complete(object: Self) -> impl Future<Output = Result<Option<Self>, CompletionError>> + Send
+    where
+        Self: Sized,
+    {
+        ready(Ok(Some(object)))
+    }
 
     /// The shortest time between two events of an object that are caused by [measurements](SourceOptions::measured)
     /// alone. Any other change is published at once, together with the current measurements.
@@ -172,6 +289,9 @@ pub trait Computed:
     }
 }
 
+/// The error of a [completion](Computed::complete).
+pub type CompletionError = Box<dyn Error + Send + Sync>;
+
 /// A computation, independent of its types.
 pub trait AnyComputation: Send {
     /// Whether its sources and lookups are known.
@@ -183,8 +303,13 @@ pub trait AnyComputation: Send {
     /// Takes the sources that must be computed again now, each with whether only a measurement has changed. Also
     /// returns when to call this again at the latest.
     fn take_work(&mut self) -> (Vec<(Key, bool)>, Option<Instant>);
-    /// Computes one source again and publishes the result: immediately, or later if only a measurement has changed.
+    /// Computes one source again and publishes the result: immediately, later if only a measurement has changed, or once it
+    /// is complete.
     fn update(&mut self, source_key: &Key, is_measured: bool);
+    /// Publishes completed objects. Returns the sources that must be computed again.
+    fn take_completed(&mut self) -> Vec<Key>;
+    /// Whether the first objects are complete. Also returns when to look again at the latest.
+    fn is_completed(&self) -> (bool, Option<Instant>);
     /// When the next held-back object must be computed again.
     fn next_held_back(&self) -> Option<Instant>;
 }
@@ -202,8 +327,9 @@ pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: 
         let mut times = Vec::new();
         let mut left = BATCH;
         for computation in &mut computations {
+            let again = computation.take_completed().into_iter().map(|key| (key, false));
             let (work, until) = computation.take_work();
-            for (key, is_measured) in work {
+            for (key, is_measured) in again.chain(work) {
                 computation.update(&key, is_measured);
                 left -= 1;
                 if left == 0 {
@@ -212,6 +338,7 @@ pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: 
                 }
             }
             times.extend(until.into_iter().chain(computation.next_held_back()));
+            times.extend(computation.is_completed().1);
         }
         wake_at = times.into_iter().min();
         // A source type that exceeded its memory limit may be synced again only from here on.
@@ -219,7 +346,10 @@ pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: 
         cache.set_sources(SourceState::each_once(sources));
         // If all sources are omitted, there is nothing to serve.
         let is_known = computations.iter().any(|computation| computation.has_source());
-        if is_known && computations.iter().all(|computation| computation.is_synced()) {
+        let is_synced = |computation: &Box<dyn AnyComputation>| {
+            computation.is_synced() && computation.is_completed().0
+        };
+        if is_known && computations.iter().all(is_synced) {
             cache.mark_synced();
         }
     }

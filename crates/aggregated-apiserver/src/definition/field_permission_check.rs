@@ -1,4 +1,4 @@
-//! Checks the declared disclosures of a kind against the results of its computation.
+//! Checks the declared field permissions of a kind against the results of its computation.
 
 use std::any::TypeId;
 use std::collections::BTreeSet;

@@ -168,11 +168,11 @@ impl FieldPermissions {
         for (place, disclosure) in self.0.iter().enumerate() {
             let Disclosure { type_id, plural, .. } = disclosure;
             if self.0[..place].iter().any(|earlier| earlier.type_id == *type_id) {
-                rights.faults.push(format!("disclosures: {plural} are declared twice"));
+                rights.faults.push(format!("field_permissions: {plural} are declared twice"));
             }
             if !looked_up.iter().any(|kind| kind.type_id == *type_id) {
                 let why = "are not looked up as the type that is declared";
-                rights.faults.push(format!("disclosures: {plural} {why}"));
+                rights.faults.push(format!("field_permissions: {plural} {why}"));
             }
             if disclosure.needs == Needs::Nothing {
                 rights.shown.extend(disclosure.fields.iter().cloned());

@@ -53,7 +53,7 @@ impl ProtectedFields {
         if by_right.len() > MOST_RIGHTS {
             let many = by_right.len();
             faults.push(format!(
-                "disclosures: {many} rights are asked for, and {MOST_RIGHTS} may be: declare what may be shown to all readers"
+                "field_permissions: {many} rights are asked for, and {MOST_RIGHTS} may be: declare what may be shown to all readers"
             ));
         }
         let steps = |path: &String| {
@@ -62,7 +62,7 @@ impl ProtectedFields {
                 |steps: &FieldSteps| steps.0.last().is_some_and(|one| !one.is_optional);
             match steps {
                 Ok(steps) if is_demanded(&steps) => {
-                    Err(format!("disclosures: {path}: is required, so it cannot be left out"))
+                    Err(format!("field_permissions: {path}: is required, so it cannot be left out"))
                 }
                 steps => steps,
             }
@@ -111,7 +111,7 @@ impl ProtectedFields {
 impl FieldSteps {
     /// Parses a path and checks it against the storage version.
     fn parse(kind: &Kind, path: &str) -> Result<Self, String> {
-        let fault = |what: &str| format!("disclosures: {path}: {what}");
+        let fault = |what: &str| format!("field_permissions: {path}: {what}");
         let names: Vec<&str> = path.split('.').collect();
         if let [first @ ("apiVersion" | "kind" | "metadata"), rest @ ..] = &names[..] {
             return match (*first, rest) {
@@ -397,7 +397,7 @@ mod tests {
     fn invalid_paths_of_protected_fields_are_rejected() {
         let check = |path: &str, expected: &str| {
             let said = fields(&[&[path]]).unwrap_err();
-            assert_eq!(said, [format!("disclosures: {path}: {expected}")]);
+            assert_eq!(said, [format!("field_permissions: {path}: {expected}")]);
         };
         check("status.usage", "there is no such field");
         check("status.ready", "is required, so it cannot be left out");

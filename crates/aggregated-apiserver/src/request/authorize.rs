@@ -343,7 +343,7 @@ fn on_source(attributes: &Attributes, source: &SourceResource) -> Attributes {
         version: source.version.clone(),
         resource: source.resource.clone(),
         subresource: String::new(),
-        namespace: if source.namespaced { namespace.clone() } else { String::new() },
+        namespace: source.namespace_of(namespace).to_owned(),
         // If no source can have this name, the name is omitted. The permission on all objects is then needed.
         name: Some(name)
             .filter(|name| !name.is_empty())

@@ -8,7 +8,7 @@ use crate::definition::{Backend, Kind as Registered, Kinds, LookupRights};
 use crate::error::StartError;
 use crate::kind::{Kind, ProtectedFields};
 use crate::object::names::check_dns_1123_label;
-use crate::served_kind::{ComputedFrom, SourceResource};
+use crate::served_kind::{ComputedFrom, LookupRight, SourceResource};
 
 /// Parses all definitions and checks them for conflicts with each other.
 pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
@@ -158,12 +158,8 @@ fn check_backend(
             }
         }
         Backend::Computed { sources, rights, .. } => {
-            let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();
-            if let Some(SourceResource { resource, .. }) = sources.iter().find(differs) {
-                let why = format!(
-                    "must be the scope of {resource}, because the kind is computed from it"
-                );
-                return Err(fault(kind, "spec.scope", &why));
+            for source in sources {
+                check_scope(kind, source, rights)?;
             }
             computed_from(kind, sources, rights).map(drop)
         }
@@ -184,6 +180,31 @@ fn check_backend(
         }
         Backend::Reviewed(_) => Ok(()),
     }
+}
+
+/// Checks that the scopes of a computed kind and its source fit together.
+fn check_scope(
+    kind: &Kind,
+    source: &SourceResource,
+    rights: &LookupRights,
+) -> Result<(), StartError> {
+    let SourceResource { resource, namespaced, own_namespace, .. } = source;
+    let is_in_namespace = |right: &LookupRight| right.in_namespace;
+    let why = match source.objects_in_any_namespace {
+        false if *namespaced == kind.is_namespaced() => return Ok(()),
+        false => format!("must be the scope of {resource}, because the kind is computed from it"),
+        true if !kind.is_namespaced() => {
+            "must be Namespaced, because its FAN_OUT is AnyNamespace".to_owned()
+        }
+        true if *namespaced && own_namespace.is_none() => format!(
+            "FAN_OUT is AnyNamespace, so OPTIONS must select the {resource} of one namespace"
+        ),
+        true if rights.demanded.iter().chain(&rights.protected).any(is_in_namespace) => {
+            "FAN_OUT is AnyNamespace, so no field can be protected in a namespace".to_owned()
+        }
+        true => return Ok(()),
+    };
+    Err(fault(kind, "spec.scope", &why))
 }
 
 /// The sources of a computed kind, and the permissions that its readers need.
@@ -216,8 +237,9 @@ pub(super) fn fault(kind: &Kind, field: &str, message: &str) -> StartError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Computed, Stored};
-    use k8s_openapi::api::core::v1::{Node, Pod};
+    use crate::cluster::SourceOptions;
+    use crate::definition::{Computed, FanOut, FieldPermissions, Lookup, Stored};
+    use k8s_openapi::api::core::v1::{Node, Pod, Secret};
     use kube::{CustomResource, CustomResourceExt};
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
@@ -261,6 +283,66 @@ mod tests {
         fn compute(_: &Node, (): &()) -> Option<Self> {
             None
         }
+    }
+
+    macro_rules! spread {
+        ($kind:ident $spec:ident $name:literal, $source:ty, $options:expr, $scope:literal) => {
+            #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+            #[kube(group = "example.com", version = "v1", kind = $name)]
+            struct $spec {
+                text: Option<String>,
+            }
+
+            impl Computed for $kind {
+                type Source = $source;
+                type Related = Lookup<Secret>;
+
+                const OPTIONS: SourceOptions = $options;
+                const FAN_OUT: FanOut = FanOut::AnyNamespace;
+
+                fn field_permissions() -> FieldPermissions {
+                    match $scope {
+                        "protected" => {
+                            FieldPermissions::new().protects_in_namespace::<Secret>(["spec.text"])
+                        }
+                        _ => FieldPermissions::new().protects::<Secret>(["spec.text"]),
+                    }
+                }
+            }
+        };
+    }
+
+    const ALL: SourceOptions = SourceOptions::ALL;
+    const ONE: SourceOptions = SourceOptions::ALL.in_namespace("default");
+
+    spread!(OfNodes OfNodesSpec "OfNodes", Node, ALL, "");
+    spread!(OfPods OfPodsSpec "OfPods", Pod, ALL, "");
+    spread!(OfOne OfOneSpec "OfOne", Pod, ONE, "");
+    spread!(Guarded GuardedSpec "Guarded", Pod, ONE, "protected");
+
+    /// A definition in namespaces.
+    fn computed_in_namespaces<K: Computed>() -> Kinds {
+        let mut kind = crate::definition::Kind::computed::<K>();
+        "Namespaced".clone_into(&mut kind.definition.spec.scope);
+        Kinds::new().kind(kind)
+    }
+
+    #[test]
+    fn objects_in_any_namespace_need_sources_in_one_place() {
+        check(
+            &Kinds::new().computed::<OfNodes>(),
+            "kind ofnodeses.example.com: spec.scope: must be Namespaced, because its FAN_OUT is AnyNamespace",
+        );
+        check(
+            &computed_in_namespaces::<OfPods>(),
+            "kind ofpodses.example.com: spec.scope: FAN_OUT is AnyNamespace, so OPTIONS must select the pods of one namespace",
+        );
+        check(
+            &computed_in_namespaces::<Guarded>(),
+            "kind guardeds.example.com: spec.scope: FAN_OUT is AnyNamespace, so no field can be protected in a namespace",
+        );
+        parse(&computed_in_namespaces::<OfNodes>()).unwrap();
+        parse(&computed_in_namespaces::<OfOne>()).unwrap();
     }
 
     fn check(kinds: &Kinds, expected: &str) {

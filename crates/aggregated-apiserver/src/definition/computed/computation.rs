@@ -9,15 +9,17 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::completions::{Completed, Completions};
 use super::shared_json::SharedJson;
-use super::source_table::{Dependency, SourceTable};
+use super::source_table::{Dependency, Shown, SourceTable};
 use super::unpublished::Unpublished;
 use super::variant::Variant;
-use super::{AnyComputation, SourceNaming};
+use super::{AnyComputation, FanOut, SourceNaming};
 use crate::cluster::{ChangedKeys, SourceInformer, SourceType, resource_name};
 use crate::definition::lookup::{self, AnyLookup, Invalidated, LookupContext, QueryId, Related};
 use crate::definition::{qualified, to_tree};
-use crate::object::{Key, Object};
+use crate::log_throttle::LogThrottle;
+use crate::object::{Key, Object, Tree};
 use crate::watch_cache::{SourceState, WatchCache};
 
 /// The consequence that the log states while the sources of a kind are not synced.
@@ -25,6 +27,9 @@ const MISSING: &str = "the kinds that are computed from it are not served";
 
 /// The UUID namespace of computed objects: their uids are version 5 UUIDs of the source's uid and the kind.
 const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
+
+/// Limits the log lines about failed computations, because each change of a source causes them.
+static FAILURES: LogThrottle = LogThrottle::at_most(30);
 
 /// The objects of a kind that are computed from the sources of one type.
 pub(super) struct Computation<V: Variant> {
@@ -35,7 +40,7 @@ pub(super) struct Computation<V: Variant> {
     opened: Instant,
     informer: Arc<SourceInformer<V::Source>>,
     changed: Arc<ChangedKeys>,
-    related: V::Related,
+    pub(super) related: V::Related,
     cache: Arc<WatchCache>,
     /// The types that may be looked up only in the namespace of a source, because readers need permission only there.
     own_namespace_only: Arc<[TypeId]>,
@@ -44,6 +49,8 @@ pub(super) struct Computation<V: Variant> {
     postponed: HashSet<Key>,
     unpublished: Unpublished,
     shared_json: SharedJson,
+    /// The objects that are being completed; `None` if the objects need no completion.
+    completions: Option<Completions<V::Object>>,
 }
 
 impl<V: Variant> AnyComputation for Computation<V> {
@@ -76,6 +83,11 @@ impl<V: Variant> AnyComputation for Computation<V> {
 
     fn update(&mut self, source_key: &Key, is_measured: bool) {
         let source = self.informer.get(source_key);
+        if source.is_some()
+            && self.completions.as_mut().is_some_and(|all| all.must_wait(source_key))
+        {
+            return;
+        }
         let computed = source.as_ref().map(|source| self.compute(source));
         let dependencies = self.take_latest();
         self.set_dependencies(source_key, dependencies);
@@ -84,28 +96,37 @@ impl<V: Variant> AnyComputation for Computation<V> {
             self.postponed.insert(source_key.clone());
             return;
         }
-        let Some(computed) = computed else {
-            self.publish(source_key, None);
+        let (Some(source), Some(computed)) = (source, computed) else {
+            if let Some(completions) = &mut self.completions {
+                completions.forget(source_key);
+            }
+            self.publish(source_key, Vec::new());
             if let Some(mut hold) = self.table.remove(source_key).and_then(|entry| entry.hold) {
                 self.unpublished.note(source_key, &mut hold, None);
             }
             return;
         };
-        match computed {
-            Ok(Some(object)) if is_measured && self.is_held_back(source_key, &object) => {}
-            Ok(object) => {
-                self.end_hold(source_key, is_measured);
-                self.publish(source_key, object);
+        match (computed, &mut self.completions) {
+            (Ok(objects), Some(completions)) => {
+                completions.begin::<V>(source_key, objects, is_measured);
             }
-            Err(why) => {
-                tracing::error!(
-                    kind = %qualified::<V::Object>(),
-                    source = %source_key,
-                    error = %why,
-                    "cannot compute object; its last state stays"
-                );
+            (computed, _) => self.show(source_key, &source, computed, is_measured),
+        }
+    }
+
+    fn take_completed(&mut self) -> Vec<Key> {
+        let Some(completions) = &mut self.completions else { return Vec::new() };
+        let (completed, waiting) = completions.take();
+        for Completed { source: source_key, objects, is_measured } in completed {
+            if let Some(source) = self.informer.get(&source_key) {
+                self.show(&source_key, &source, objects, is_measured);
             }
         }
+        waiting
+    }
+
+    fn is_completed(&self) -> (bool, Option<Instant>) {
+        self.completions.as_ref().map_or((true, None), Completions::is_settled)
     }
 
     fn next_held_back(&self) -> Option<Instant> {
@@ -135,6 +156,8 @@ impl<V: Variant> Computation<V> {
             postponed: HashSet::new(),
             unpublished: Unpublished::default(),
             shared_json: SharedJson::default(),
+            completions: V::COMPLETION_TIMEOUT
+                .map(|limit| Completions::new(limit, Arc::clone(context.notify))),
         }
     }
 
@@ -166,7 +189,7 @@ impl<V: Variant> Computation<V> {
     }
 
     /// Takes the sources that must be computed again. Also returns when to call this again at the latest.
-    fn take_invalidated(&mut self) -> (Invalidated<Key>, Option<Instant>) {
+    pub(super) fn take_invalidated(&mut self) -> (Invalidated<Key>, Option<Instant>) {
         let mut due =
             Invalidated { changed: std::mem::take(&mut self.postponed), ..Invalidated::default() };
         due.measured.extend(self.unpublished.take_due(Instant::now()));
@@ -182,21 +205,24 @@ impl<V: Variant> Computation<V> {
         (due, until)
     }
 
-    /// Whether an object in which only measurements have changed is held back for now.
-    fn is_held_back(&mut self, source_key: &Key, object: &Object) -> bool {
+    /// Whether the objects of a source in which only measurements have changed are held back for now.
+    fn is_held_back(&mut self, source_key: &Key, objects: &[Object]) -> bool {
         let source = self.table.number_of(source_key);
         let Some(entry) = self.table.get_mut(source) else { return false };
-        if entry.shown.as_ref() != Some(object.key()) {
+        if !entry.shown.keys().iter().eq(objects.iter().map(Object::key)) {
             return false;
         }
-        let Some(shown) = self.cache.get(object.key()) else { return false };
+        let shown: Option<Vec<_>> =
+            objects.iter().map(|object| self.cache.get(object.key())).collect();
+        let Some(shown) = shown.filter(|shown| !shown.is_empty()) else { return false };
+        let pairs = || shown.iter().map(|shown| &*shown.object).zip(objects);
         let hold = entry.hold.get_or_insert_default();
-        if shown.object.same_content(object) {
+        if pairs().all(|(shown, object)| shown.same_content(object)) {
             self.unpublished.note(source_key, hold, None);
             hold.end(None);
             return true;
         }
-        let is_worth = is_worth_publishing::<V>(&shown.object, object);
+        let is_worth = pairs().any(|(shown, object)| is_worth_publishing::<V>(shown, object));
         let bounds = (V::MEASURED_AT_MOST_EVERY, V::MEASURED_AT_LATEST);
         let until = hold.is_over(Instant::now(), is_worth, bounds).err();
         self.unpublished.note(source_key, hold, until);
@@ -213,56 +239,95 @@ impl<V: Variant> Computation<V> {
         }
     }
 
-    /// Publishes the object of a source and deletes the one that it had before under another key. No two sources have
-    /// the same object, because the key of an object determines its source.
-    fn publish(&mut self, source_key: &Key, object: Option<Object>) {
-        let key = object.as_ref().map(|object| object.key().clone());
-        let source = self.table.number_of(source_key);
-        let entry = self.table.get_mut(source);
-        let before = entry.and_then(|entry| std::mem::replace(&mut entry.shown, key.clone()));
-        if let Some(before) = before.filter(|before| Some(before) != key.as_ref()) {
-            self.cache.publish(&before, None);
-        }
-        if let Some(key) = key {
-            let count = self.table.len();
-            let object = object.map(|object| self.shared_json.share(object, &self.cache, count));
-            self.cache.publish(&key, object);
+    /// Publishes the objects of a source, unless they are held back. After an error, the last objects stay.
+    fn show(
+        &mut self,
+        source_key: &Key,
+        source: &V::Source,
+        computed: Result<Vec<V::Object>, String>,
+        is_measured: bool,
+    ) {
+        match computed.and_then(|objects| self.objects(source, &objects)) {
+            Ok(objects) if is_measured && self.is_held_back(source_key, &objects) => {}
+            Ok(objects) => {
+                self.end_hold(source_key, is_measured);
+                self.publish(source_key, objects);
+            }
+            Err(error) => FAILURES.log(|suppressed| {
+                let (kind, source) = (qualified::<V::Object>(), source_key);
+                tracing::error!(
+                    suppressed, %kind, %source, error,
+                    "cannot compute object; its last state stays"
+                );
+            }),
         }
     }
 
-    fn compute(&self, source: &V::Source) -> Result<Option<Object>, String> {
-        let compute = || V::compute(source, &self.related).as_ref().map(to_tree).transpose();
+    /// Publishes the objects of a source and deletes those that it had before under other keys. No two sources have the
+    /// same object, because the key of an object determines its source.
+    fn publish(&mut self, source_key: &Key, objects: Vec<Object>) {
+        let now = Shown::of(objects.iter().map(|object| object.key().clone()).collect());
+        let source = self.table.number_of(source_key);
+        let entry = self.table.get_mut(source);
+        let before = entry.map(|entry| std::mem::replace(&mut entry.shown, now.clone()));
+        let before = before.unwrap_or_default();
+        for former in before.keys().iter().filter(|key| now.keys().binary_search(key).is_err()) {
+            self.cache.publish(former, None);
+        }
+        for object in objects {
+            let (key, count) = (object.key().clone(), self.table.len());
+            let object = self.shared_json.share(object, &self.cache, count);
+            self.cache.publish(&key, Some(object));
+        }
+    }
+
+    fn compute(&self, source: &V::Source) -> Result<Vec<V::Object>, String> {
+        let compute = || V::compute_all(source, &self.related);
         // The user's code may panic; the other objects are still served.
         let computed = catch_unwind(AssertUnwindSafe(compute)).map_err(|_| "it panicked")?;
-        let computed = computed?;
         let namespace = source.namespace();
         let is_limited =
             |lookup: &&dyn AnyLookup| self.own_namespace_only.contains(&lookup.type_of_objects());
         let mut limited = self.related.lookups().into_iter().filter(is_limited);
         if namespace.is_some() && limited.any(|lookup| lookup.has_queried_outside(namespace)) {
-            let why = "it has looked in another namespace than its disclosures say";
+            let why = "it has looked in another namespace than its field_permissions say";
             return Err(why.to_owned());
         }
-        let Some(mut tree) = computed else { return Ok(None) };
+        if computed.len() > 1 && V::FAN_OUT == FanOut::One {
+            return Err("it has several objects, and FAN_OUT is One".to_owned());
+        }
+        Ok(computed)
+    }
+
+    /// The objects of a source as they are published, sorted by key.
+    fn objects(&self, source: &V::Source, computed: &[V::Object]) -> Result<Vec<Object>, String> {
+        let objects: Result<Vec<_>, _> =
+            computed.iter().map(|object| self.object(source, object)).collect();
+        let mut objects = objects?;
+        objects.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+        match objects.windows(2).find(|pair| pair[0].key() == pair[1].key()) {
+            Some(pair) => Err(format!("it has two objects {}", pair[0].key())),
+            None => Ok(objects),
+        }
+    }
+
+    fn object(&self, source: &V::Source, computed: &V::Object) -> Result<Object, String> {
+        let mut tree = to_tree(computed)?;
         let Some(Value::Object(metadata)) = tree.get_mut("metadata") else {
             return Err("it has no metadata".to_owned());
         };
-        let kind = qualified::<V::Object>();
-        let own_place =
-            || format!("{}/{}", namespace.unwrap_or_default(), source.name().unwrap_or_default());
-        let uid = source.uid().unwrap_or_else(|| own_place().into());
-        let uid = Uuid::new_v5(&UIDS, format!("{uid}/{kind}").as_bytes());
-        metadata.insert("uid".to_owned(), uid.to_string().into());
-        if let Some(namespace) = namespace {
+        if let Some(namespace) = source.namespace() {
             metadata.entry("namespace").or_insert_with(|| namespace.into());
         }
+        let uid = uid::<V>(source, metadata);
+        metadata.insert("uid".to_owned(), uid.to_string().into());
         if let Some(time) = source.created() {
             let time = crate::clock::to_rfc_3339(time);
             metadata.entry("creationTimestamp").or_insert_with(|| time.into());
         }
         let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;
         check_authority::<V>(source, object.key(), &self.earlier)?;
-        Ok(Some(object))
+        Ok(object)
     }
 
     /// Takes the queries that the last computation has made.
@@ -286,6 +351,23 @@ impl<V: Variant> Computation<V> {
             lookup.set_dependencies(source, &of_lookup(&before, index), &of_lookup(now, index));
         }
     }
+}
+
+/// The uid of an object. It depends on the source and the kind; if a source may have several objects, also on the key
+/// of the object.
+fn uid<V: Variant>(source: &V::Source, metadata: &Tree) -> Uuid {
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
+    let kind = qualified::<V::Object>();
+    let own_place = || {
+        let (namespace, name) = (source.namespace(), source.name());
+        format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default())
+    };
+    let uid = source.uid().unwrap_or_else(|| own_place().into());
+    let name = match V::FAN_OUT {
+        FanOut::One => format!("{uid}/{kind}"),
+        _ => format!("{uid}/{kind}/{}/{}", text("namespace"), text("name")),
+    };
+    Uuid::new_v5(&UIDS, name.as_bytes())
 }
 
 /// Whether a measurement is worth an event. The user's code may panic; the result is true then.
@@ -313,7 +395,11 @@ fn check_authority<V: Variant>(
     key: &Key,
     earlier: &[SourceNaming],
 ) -> Result<(), String> {
-    if key.namespace() != source.namespace() {
+    if V::FAN_OUT == FanOut::AnyNamespace {
+        if key.namespace().is_none() {
+            return Err(format!("it has no namespace: {key}"));
+        }
+    } else if key.namespace() != source.namespace() {
         return Err(format!("its namespace is not that of its source: {key}"));
     }
     if V::source_name(key.name()).as_deref() != source.name() {

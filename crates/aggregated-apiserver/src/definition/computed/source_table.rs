@@ -13,12 +13,40 @@ pub(super) type Dependency = (u16, QueryId);
 /// The state of one source object.
 pub(super) struct SourceEntry {
     key: Key,
-    /// The key of the published object.
-    pub shown: Option<Key>,
+    /// The keys of the published objects.
+    pub shown: Shown,
     /// The queries that its computation has made: by lookup, and in order.
     pub dependencies: Box<[Dependency]>,
     /// The held-back measurements; `None` if the source was never computed because of a measurement.
     pub hold: Option<Box<Hold>>,
+}
+
+/// The keys of the published objects of a source, sorted. Most sources have one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Shown {
+    #[default]
+    None,
+    One(Key),
+    Several(Box<[Key]>),
+}
+
+impl Shown {
+    /// These keys, which are sorted.
+    pub fn of(mut keys: Vec<Key>) -> Self {
+        match keys.len() {
+            0 | 1 => keys.pop().map_or(Self::None, Self::One),
+            _ => Self::Several(keys.into()),
+        }
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> &[Key] {
+        match self {
+            Self::None => &[],
+            Self::One(key) => std::slice::from_ref(key),
+            Self::Several(keys) => keys,
+        }
+    }
 }
 
 /// The states of all sources.
@@ -39,7 +67,7 @@ impl SourceTable {
         if let Some(number) = self.numbers.get(key) {
             return *number;
         }
-        let (key, shown, dependencies) = (key.clone(), None, Box::default());
+        let (key, shown, dependencies) = (key.clone(), Shown::None, Box::default());
         let entry = SourceEntry { key: key.clone(), shown, dependencies, hold: None };
         let number = SourceNumber(self.all.add(entry));
         self.numbers.insert(key, number);
@@ -76,12 +104,12 @@ mod tests {
         assert_eq!((table.number_of(&a), table.len()), (of_a, 2));
         assert_eq!((table.key(of_a), table.key(of_b)), (Some(&a), Some(&b)));
         if let Some(entry) = table.get_mut(of_a) {
-            entry.shown = Some(c.clone());
+            entry.shown = Shown::One(c.clone());
         }
-        assert_eq!(table.remove(&a).and_then(|entry| entry.shown), Some(c.clone()));
+        assert_eq!(table.remove(&a).map(|entry| entry.shown), Some(Shown::One(c.clone())));
         assert_eq!(table.key(of_a), None);
         assert!(table.remove(&a).is_none());
         assert_eq!((table.number_of(&c), table.key(of_a)), (of_a, Some(&c)));
-        assert!(table.get_mut(of_a).is_some_and(|entry| entry.shown.is_none()));
+        assert!(table.get_mut(of_a).is_some_and(|entry| entry.shown == Shown::None));
     }
 }

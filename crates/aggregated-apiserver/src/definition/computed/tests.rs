@@ -1,7 +1,9 @@
 //! Tests of a computed kind through its watch cache.
 
+mod completed;
 mod measured;
 mod model;
+mod several;
 
 use std::collections::HashSet;
 
@@ -97,15 +99,20 @@ async fn run_one<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
 
 /// A view over informers that the test fills itself; the client's requests never complete.
 fn start() -> Fixture {
+    start_of::<Joined>(SourceOptions::ALL)
+}
+
+/// The same for another kind, whose sources have these options.
+fn start_of<C: Computed>(options: SourceOptions) -> Fixture {
     let cluster = crate::cluster::Cluster::new(unreachable_client());
     let sources = Arc::new(cluster.sources(SourceStreams::default()));
     let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
     let cache = Arc::new(WatchCache::new(sequencer, WINDOW_LIMIT));
     Fixture {
-        config_maps: sources.open(SourceOptions::ALL, ""),
+        config_maps: sources.open(options, ""),
         secrets: sources.open(SourceOptions::ALL, ""),
         cache: Arc::clone(&cache),
-        _running: tokio::spawn(run_one::<Joined>(sources, cache)),
+        _running: tokio::spawn(run_one::<C>(sources, cache)),
     }
 }
 

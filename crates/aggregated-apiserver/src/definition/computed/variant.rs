@@ -1,6 +1,7 @@
 //! Kinds that are computed from several types. Each object is computed from one source, which is of one of these types.
 
 use std::any::TypeId;
+use std::future::{Future, ready};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use super::{AnyComputation, Computation, Computed, SourceNaming};
+use super::{AnyComputation, CompletionError, Computation, Computed, FanOut, SourceNaming};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources, resource_name};
 use crate::definition::kind::SourceKind;
 use crate::definition::lookup::{ComputationNumber, LookupContext, Related, SharedLookups};
@@ -25,10 +26,10 @@ use crate::watch_cache::WatchCache;
 ///
 /// To list or watch the kind, a user needs permission for the same verb on all those types. To get an object, the user
 /// needs permission on the type that the object's name leads to. The kind is served as soon as all types have been
-/// listed, with two exceptions. A type that is optional ([`SourceOptions::if_served`]) and absent from the cluster is not
-/// waited for. A type that cannot be read, because the permission is missing or the list takes longer than ten seconds,
-/// is omitted: its objects are missing until it can be read, and warnings and `/readyz` report it. If none of the types
-/// can be read, the kind is not served. A type that was read once keeps its last known objects.
+/// listed, with two exceptions. A type that is optional ([`SourceOptions::if_served`]) and absent from the cluster is
+/// not waited for. A type that cannot be read, because the permission is missing or the list takes longer than ten
+/// seconds, is omitted: its objects are missing until it can be read, and warnings and `/readyz` report it. If none of
+/// the types can be read, the kind is not served. A type that was read once keeps its last known objects.
 ///
 /// Names are unique. A name belongs to the first variant whose [`source_name`](Variant::source_name) maps it to a
 /// source, even if that source does not exist. If another variant computes an object with this name, that object is not
@@ -121,7 +122,7 @@ pub trait ComputedFromVariants:
 /// variant of its kind.
 pub trait Variant: Send + 'static {
     /// The kind.
-    type Object: Resource<DynamicType = ()> + Serialize + DeserializeOwned;
+    type Object: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Send + 'static;
     /// The type of the source objects. Each object is computed from one of them.
     type Source: SourceType;
     /// The lookups of the computation.
@@ -134,8 +135,30 @@ pub trait Variant: Send + 'static {
     /// The longest delay before a measurement is published that is not worth an event.
     const MEASURED_AT_LATEST: Duration = Duration::from_secs(300);
 
+    /// The number of objects of each source, and their namespaces.
+    const FAN_OUT: FanOut = FanOut::One;
+    /// The longest time that the completion of the objects of one source may take; `None`: they are not completed.
+    const COMPLETION_TIMEOUT: Option<Duration> = None;
+
     /// Computes the object of a source, or none.
-    fn compute(source: &Self::Source, related: &Self::Related) -> Option<Self::Object>;
+    fn compute(_source: &Self::Source, _related: &Self::Related) -> Option<Self::Object> {
+        None
+    }
+
+    /// Computes all objects of a source.
+    fn compute_all(source: &Self::Source, related: &Self::Related) -> Vec<Self::Object> {
+        Self::compute(source, related).into_iter().collect()
+    }
+
+    /// Completes a computed object with what has to be asked elsewhere.
+    ///
+    /// # Errors
+    /// If the object cannot be completed now.
+    fn complete(
+        object: Self::Object,
+    ) -> impl Future<Output = Result<Option<Self::Object>, CompletionError>> + Send {
+        ready(Ok(Some(object)))
+    }
 
     /// Whether the computed object differs enough from the published one to send an event.
     fn is_worth_publishing(_shown: &Self::Object, _computed: &Self::Object) -> bool {
@@ -159,8 +182,15 @@ impl<C: Computed> Variant for Only<C> {
     const MEASURED_AT_MOST_EVERY: Duration = C::MEASURED_AT_MOST_EVERY;
     const MEASURED_AT_LATEST: Duration = C::MEASURED_AT_LATEST;
 
-    fn compute(source: &C::Source, related: &C::Related) -> Option<C> {
-        C::compute(source, related)
+    const FAN_OUT: FanOut = C::FAN_OUT;
+    const COMPLETION_TIMEOUT: Option<Duration> = C::COMPLETION_TIMEOUT;
+
+    fn compute_all(source: &C::Source, related: &C::Related) -> Vec<C> {
+        C::compute_all(source, related)
+    }
+
+    fn complete(object: C) -> impl Future<Output = Result<Option<C>, CompletionError>> + Send {
+        C::complete(object)
     }
 
     fn is_worth_publishing(shown: &C, computed: &C) -> bool {
@@ -238,6 +268,8 @@ fn source_of<V: Variant>() -> SourceResource {
         version: version.into_owned(),
         resource: plural.into_owned(),
         namespaced: is_namespaced,
+        objects_in_any_namespace: V::FAN_OUT == FanOut::AnyNamespace,
+        own_namespace: V::OPTIONS.namespace(),
         name_of: V::source_name,
     }
 }
