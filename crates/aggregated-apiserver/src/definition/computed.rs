@@ -346,10 +346,8 @@ pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: 
         cache.set_sources(SourceState::each_once(sources));
         // If all sources are omitted, there is nothing to serve.
         let is_known = computations.iter().any(|computation| computation.has_source());
-        let is_synced = |computation: &Box<dyn AnyComputation>| {
-            computation.is_synced() && computation.is_completed().0
-        };
-        if is_known && computations.iter().all(is_synced) {
+        let mut all = computations.iter();
+        if is_known && all.all(|one| one.is_synced() && one.is_completed().0) {
             cache.mark_synced();
         }
     }
