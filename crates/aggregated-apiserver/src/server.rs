@@ -104,7 +104,7 @@ pub struct ApiServer {
     authorizer: Option<Authorizer>,
     request_timeout: Duration,
     patterns: PatternCache,
-    hooks: Hooks,
+    hooks: Box<Hooks>,
 }
 
 /// The cluster of a server, which is the source of computed objects, of permissions and of namespaces.
@@ -142,7 +142,7 @@ impl ApiServer {
             authorizer: None,
             request_timeout: REQUEST_TIMEOUT,
             patterns: PatternCache::default(),
-            hooks: Hooks::default(),
+            hooks: Box::default(),
         }
     }
 
@@ -557,7 +557,7 @@ impl ApiServer {
         )
         .await?;
         loopback.connect(&assembled.handler);
-        assembled.run(hooks, &loopback, &cluster, &closing);
+        assembled.run(*hooks, &loopback, &cluster, &closing);
         Ok(InProcess { assembled, loopback, _closing: guard })
     }
 

@@ -28,7 +28,7 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn start(server: ApiServer) -> ListeningServer {
-    ListeningServer::serving(server).await
+    Box::pin(ListeningServer::serving(server)).await
 }
 
 async fn get(connection: &mut SendRequest<Body>, path: &str) -> (u16, String) {

@@ -89,7 +89,7 @@ impl Assembled {
         (registered, copied): (&Kinds, &Copied),
         clock: Clock,
         (cluster, documents): (Cluster, Documents),
-        (limits, additions): (Limits, Additions),
+        (limits, additions): (Limits, Box<Additions>),
         authentication: Authentication,
         closing: CancellationToken,
     ) -> Result<Self, StartError> {

@@ -309,8 +309,11 @@ impl Hooks {
     }
 
     /// Takes what the handler of requests needs.
-    pub(super) fn additions(&mut self) -> Additions {
-        Additions { openapi: self.openapi.take(), metrics: std::mem::take(&mut self.metrics) }
+    pub(super) fn additions(&mut self) -> Box<Additions> {
+        Box::new(Additions {
+            openapi: self.openapi.take(),
+            metrics: std::mem::take(&mut self.metrics),
+        })
     }
 
     /// Starts the hooks. A failure is set in `failed`.

@@ -125,7 +125,7 @@ impl BoundServer {
             .serve(known, move |stream, draining| Arc::clone(&connections).serve(stream, draining));
         let memory_limits_mib = bounds.mebibytes();
         tracing::info!(server = server.name, %address, memory_limits_mib, "listening");
-        assembled.run(hooks, &loopback, &cluster, &closing);
+        assembled.run(*hooks, &loopback, &cluster, &closing);
         let running =
             Running { assembled, serving, plain, health, closing, tasks, address, loopback };
         Ok((running, unready))
