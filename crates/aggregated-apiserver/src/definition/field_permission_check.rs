@@ -18,10 +18,10 @@ pub struct FieldPermissionError {
     what: String,
 }
 
-/// Checks that the [`FieldPermissions`] of a kind declare all fields that depend on its lookups. The object of a source is
-/// computed with all lookups, and again without each looked-up type. A field that differs must be declared for that
-/// type. `related` creates the lookups for each computation. A type without any declaration is not checked, because
-/// nothing of it is visible without permission.
+/// Checks that the [`FieldPermissions`] of a kind declare all fields that depend on its lookups. The objects of a
+/// source are computed with all lookups, and again without each looked-up type. A field that differs must be declared
+/// for that type. `related` creates the lookups for each computation. A type without any declaration is not checked,
+/// because nothing of it is visible without permission.
 ///
 /// The check covers only the given objects: use objects with which every field gets a value.
 ///
@@ -102,9 +102,14 @@ fn check<V: Variant>(
         if let Some(lookup) = left_out.and_then(|place| related.lookups().into_iter().nth(place)) {
             lookup.make_unavailable();
         }
-        let object = V::compute(source, &related)?;
+        let objects = V::compute_all(source, &related);
         // An object that cannot be serialized as JSON is never served.
-        to_tree(&object).ok().map(Value::Object)
+        let trees = objects.iter().filter_map(|object| to_tree(object).ok());
+        let mut trees: Vec<Value> = trees.map(Value::Object).collect();
+        trees.sort_by_cached_key(|tree| {
+            ["namespace", "name"].map(|of| tree["metadata"][of].to_string())
+        });
+        trees
     };
     let whole = shown(None);
     let mut faults = Vec::new();
@@ -118,16 +123,15 @@ fn check<V: Variant>(
         let mut fault = |what: String| {
             faults.push(FieldPermissionError { resource: kind.plural.clone(), what });
         };
-        let (whole, without) = match (&whole, shown(Some(place))) {
-            (Some(whole), Some(without)) => (whole, without),
-            (None, None) => continue,
-            _ => {
-                fault("whether there is an object depends on them".to_owned());
-                continue;
-            }
-        };
+        let without = shown(Some(place));
+        if whole.len() != without.len() {
+            fault("whether there is an object depends on them".to_owned());
+            continue;
+        }
         let mut differing = BTreeSet::new();
-        differ(String::new(), Some(whole), Some(&without), &mut differing);
+        for (whole, without) in whole.iter().zip(&without) {
+            differ(String::new(), Some(whole), Some(without), &mut differing);
+        }
         let is_declared = |path: &String| declared.iter().any(|one| leads_to(one, path));
         let forgotten: Vec<String> =
             differing.into_iter().filter(|path| !is_declared(path)).collect();
@@ -174,7 +178,64 @@ fn differ(path: String, one: Option<&Value>, other: Option<&Value>, found: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::Lookup;
+    use crate::definition::computed::FanOut;
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    use kube::CustomResource;
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
     use serde_json::json;
+
+    /// A key of a ConfigMap, and whether a Secret of the same name exists.
+    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v1", kind = "Entry", namespaced)]
+    struct EntrySpec {
+        has_secret: Option<bool>,
+    }
+
+    impl Computed for Entry {
+        type Source = ConfigMap;
+        type Related = Lookup<Secret>;
+
+        const FAN_OUT: FanOut = FanOut::Several;
+
+        fn compute_all(map: &ConfigMap, secrets: &Lookup<Secret>) -> Vec<Self> {
+            let namespace = map.metadata.namespace.as_deref();
+            let secret = |name: &str| secrets.get(namespace, name).is_some();
+            let entry = |name: &str| Self::new(name, EntrySpec { has_secret: Some(secret(name)) });
+            let names = map.data.iter().flatten().map(|(name, _)| name);
+            // An object with the prefix `only` exists if its Secret does.
+            names
+                .filter(|name| !name.starts_with("only") || secret(name))
+                .map(|name| entry(name))
+                .collect()
+        }
+
+        fn field_permissions() -> FieldPermissions {
+            FieldPermissions::new().protects_in_namespace::<Secret>(["metadata.labels"])
+        }
+    }
+
+    /// The errors for a ConfigMap with these keys and a Secret of the last key.
+    fn check_entries(names: &[&str]) -> Vec<String> {
+        let data: Map<String, Value> =
+            names.iter().map(|name| ((*name).to_owned(), json!(""))).collect();
+        let map = json!({"metadata": {"namespace": "n", "name": "a"}, "data": data});
+        let map: ConfigMap = serde_json::from_value(map).unwrap();
+        let secret = json!({"metadata": {"namespace": "n", "name": names.last()}});
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        let related = || Lookup::from_objects([secret.clone()]);
+        let checked = check_field_permissions::<Entry>(&map, related);
+        checked.err().unwrap_or_default().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn all_objects_of_a_source_are_checked() {
+        let shown = "secrets: show in fields that are not declared for them: spec.has_secret";
+        assert_eq!(check_entries(&["a", "b"]), [shown]);
+        let exists = "secrets: whether there is an object depends on them";
+        assert_eq!(check_entries(&["a", "only"]), [exists]);
+    }
 
     fn check(one: &Value, other: &Value, expected: &[&str]) {
         for (one, other) in [(one, other), (other, one)] {
