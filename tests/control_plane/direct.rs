@@ -5,9 +5,7 @@ use http_body_util::BodyExt;
 use kube::Config;
 use test_cluster::Certificate;
 
-use crate::world::World;
-
-pub const LLAMAS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
+use crate::world::{LLAMAS, World};
 
 /// Sends a request directly to the server, with these headers and this certificate.
 pub fn ask(

@@ -11,9 +11,7 @@ use serde_json::{Value, json};
 use test_cluster::Kubectl;
 
 use crate::switch::Switch;
-use crate::world::{API_SERVICES, Following, NAMESPACE, PATIENCE, World};
-
-const LLAMAS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
+use crate::world::{API_SERVICES, Following, LLAMAS, NAMESPACE, PATIENCE, World};
 
 /// kube-apiserver accepts the manifests for a store on a volume.
 pub fn a_stateful_set_is_printed(world: &mut World) -> Result<()> {

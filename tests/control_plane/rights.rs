@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use test_cluster::Authority;
 
-use crate::direct::{LLAMAS, ask};
-use crate::world::World;
+use crate::direct::ask;
+use crate::world::{LLAMAS, World};
 
 pub fn are_needed(world: &mut World) -> Result<()> {
     let through = world.kubectl_as("jane", ["get", "llamas"])?.output()?;

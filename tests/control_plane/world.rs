@@ -18,6 +18,11 @@ pub const IMAGE: &str = "registry.k8s.io/pause:3.10";
 pub const API_SERVICE: &str = "v1alpha.farm.example.com";
 /// All APIServices, one for each version.
 pub const API_SERVICES: [&str; 2] = ["v1.farm.example.com", API_SERVICE];
+/// The llamas of a namespace in each version, in the order of the APIServices.
+pub const LLAMAS_OF_VERSIONS: [&str; 2] =
+    ["/apis/farm.example.com/v1/namespaces/default/llamas", LLAMAS];
+/// The llamas of a namespace in the version that has all kinds.
+pub const LLAMAS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
 /// The timeout for something that happens by itself.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -85,9 +90,8 @@ impl World {
         wait.extend(API_SERVICES);
         self.control_plane.kubectl(wait).run()?;
         // kube-apiserver forwards requests for a version some time after it has set the condition of the version.
-        for version in ["v1", "v1alpha"] {
-            let path = format!("/apis/farm.example.com/{version}/namespaces/default/llamas");
-            self.eventually(|| self.kubectl(["get", "--raw", &path]).run())?;
+        for path in LLAMAS_OF_VERSIONS {
+            self.eventually(|| self.kubectl(["get", "--raw", path]).run())?;
         }
         Ok(())
     }

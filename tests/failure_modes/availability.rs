@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::direct::LLAMAS;
 use crate::rest::{self, Work};
 use crate::stage::{SERVICE, Stage, llama};
-use crate::world::API_SERVICES;
+use crate::world::{API_SERVICES, LLAMAS};
 
 /// The process was killed, and no other one replaces it.
 pub fn gone(stage: &mut Stage) -> Result<()> {

@@ -13,15 +13,12 @@ use serde_json::{Value, json};
 use test_cluster::{Kubectl, Printed, Programs};
 use test_server::client_without_retries;
 
-use crate::direct::LLAMAS;
 use crate::harness::Shared;
 use crate::rest::Work;
 use crate::switch::Switch;
-use crate::world::{API_SERVICE, API_SERVICES, NAMESPACE, World, install};
+use crate::world::{API_SERVICE, API_SERVICES, LLAMAS_OF_VERSIONS, NAMESPACE, World, install};
 
 pub const SERVICE: (&str, &str) = (NAMESPACE, farm_operator::NAME);
-const LLAMAS_OF_VERSIONS: [&str; 2] =
-    ["/apis/farm.example.com/v1/namespaces/default/llamas", LLAMAS];
 pub const REGISTRATIONS: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 /// The number of reads of an APIService for which kube-apiserver is made to check availability once. A check takes up
 /// to six seconds, and its result is lost if the APIService changes during it.

@@ -18,9 +18,7 @@ use test_server::client_without_retries;
 use crate::rest;
 use crate::stage::{Stage, llama};
 use crate::traffic::Traffic;
-use crate::world::{Following, PATIENCE};
-
-const PATH: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
+use crate::world::{Following, LLAMAS, PATIENCE};
 
 /// A process replaces another one, which is asked to stop. No request fails, and watches end properly.
 pub fn a_rollout(stage: &mut Stage) -> Result<()> {
@@ -130,13 +128,13 @@ pub fn large_requests(stage: &mut Stage) -> Result<()> {
     let file = stage.fresh_folder("large.json");
     std::fs::write(&file, large.to_string())?;
     let file = file.display().to_string();
-    let refused = stage.kubectl(["create", "--raw", PATH, "-f", &file]).output()?;
+    let refused = stage.kubectl(["create", "--raw", LLAMAS, "-f", &file]).output()?;
     ensure!(refused.errors.contains("RequestEntityTooLarge"), "{}", refused.errors);
     let long = "x".repeat(60 << 10);
-    let refused = stage.kubectl(["get", "--raw", &format!("{PATH}/{long}")]).output()?;
+    let refused = stage.kubectl(["get", "--raw", &format!("{LLAMAS}/{long}")]).output()?;
     ensure!(refused.errors.contains("RequestURITooLong"), "{}", refused.errors);
     let refused =
-        stage.kubectl(["get", "--raw", &format!("{PATH}?labelSelector={long}")]).output()?;
+        stage.kubectl(["get", "--raw", &format!("{LLAMAS}?labelSelector={long}")]).output()?;
     ensure!(refused.errors.contains("BadRequest"), "{}", refused.errors);
     // The watch is not affected.
     stage.create(&llama("default", "small"))?;
