@@ -1,4 +1,4 @@
-//! What a program adds around its kinds: hooks after the start, checks of its health, metrics, changes of the OpenAPI
+//! The additions of a program around its kinds: hooks after the start, checks of its health, metrics, changes of the OpenAPI
 //! documents, and layers of tower.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test

@@ -18,6 +18,12 @@ use super::hooks::UserCheck;
 use crate::storage::Store;
 use crate::watch_cache::SourceState;
 
+/// The names of the checks that every server has, besides those of sources, in their order.
+pub(super) const OWN_CHECKS: [&str; 6] =
+    ["ping", "authentication", "serving-certificate", "start", "store", "shutdown"];
+/// The prefix of the names of the checks of sources.
+pub(super) const SOURCE_CHECK: &str = "source-";
+
 /// The health of the server.
 #[derive(Clone)]
 pub(super) struct Health {
@@ -88,7 +94,7 @@ impl Check {
             }
             Some(why) => Err(format!("{resource} cannot be listed: {why}").into()),
         };
-        Self { name: format!("source-{resource}").into(), outcome, only_tells: true }
+        Self { name: format!("{SOURCE_CHECK}{resource}").into(), outcome, only_tells: true }
     }
 }
 
@@ -227,6 +233,9 @@ mod tests {
         assert_eq!(answer(&health, "livez", ""), (200, "ok".into()));
         let failed = "[+]ping ok\n[-]authentication failed: reason withheld\n[+]serving-certificate ok\n[+]start ok\n[+]store ok\n[+]shutdown ok\nreadyz check failed\n";
         assert_eq!(answer(&health, "readyz", ""), (500, failed.into()));
+        let names: Vec<_> =
+            health.checks("readyz", Vec::new()).into_iter().map(|check| check.name).collect();
+        assert_eq!(names, OWN_CHECKS);
         let one: Response<String> = health.answer_one("readyz", "authentication", Vec::new());
         assert_eq!(one.into_body(), "internal server error: the CAs of callers are not known yet");
         assert_eq!(answer(&health, "readyz", "exclude=authentication"), (200, "ok".into()));

@@ -1,5 +1,5 @@
-//! What a program adds around its kinds: hooks after the start, checks of its health, metrics, changes of the OpenAPI
-//! documents, and layers of tower.
+//! The additions of a program around its kinds: hooks after the start, checks of its health, metrics, changes of the
+//! OpenAPI documents, and layers of tower.
 
 use std::convert::Infallible;
 use std::fmt::{self, Display};
@@ -20,17 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
 
 use super::ApiServer;
+use super::health::{OWN_CHECKS, SOURCE_CHECK};
 use super::runtime_kinds::RuntimeKinds;
 use crate::error::StartError;
 use crate::record::Registry;
 use crate::request::{ChangeDocument, panic_text};
 use crate::storage::Failure;
-
-/// The names of the checks that every server has, besides those of sources.
-const OWN_CHECKS: [&str; 6] =
-    ["ping", "authentication", "serving-certificate", "start", "store", "shutdown"];
-/// The prefix of the checks of sources.
-const SOURCE: &str = "source-";
 
 /// A check of the health, as its user has written it: it returns why the server is not healthy.
 type CheckFunction = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -38,7 +33,7 @@ type HookFunction =
     Box<dyn FnOnce(PostStart) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 pub(super) type AddLayer = Box<dyn FnOnce(Router) -> Router + Send + Sync>;
 
-/// What a program has added to its server.
+/// The additions of a program to its server.
 #[derive(Default)]
 pub(super) struct Hooks {
     post_start: Vec<PostStartHook>,
@@ -48,7 +43,7 @@ pub(super) struct Hooks {
     pub layers: Vec<AddLayer>,
 }
 
-/// What a program has added to the documents of its server.
+/// The additions of a program to the documents of its server.
 pub(super) struct Additions {
     pub openapi: Option<ChangeDocument>,
     pub metrics: Registry,
@@ -300,7 +295,7 @@ impl Hooks {
             if !name.split('/').all(is_part) {
                 return Err(refused("the name must consist of letters, digits, '-', '_' and '.'"));
             }
-            if names.contains(&&**name) || name.starts_with(SOURCE) {
+            if names.contains(&&**name) || name.starts_with(SOURCE_CHECK) {
                 return Err(refused("another check has this name"));
             }
             names.push(name);
