@@ -34,14 +34,13 @@ const BATCH: usize = 256;
 /// A kind that is a view of other objects in the cluster. It is read-only and follows their changes.
 ///
 /// A caller that reads the kind needs permission for the same verb on its [`Computed::Source`]. The caller needs the
-/// same permission on the types of its lookups, unless the [`field_permissions`](Self::field_permissions) declare that a lookup is
-/// harmless or which fields are omitted without the permission.
+/// same permission on the types of its lookups, unless the [`field_permissions`](Self::field_permissions) declare that
+/// a lookup is harmless or which fields are omitted without the permission.
 ///
 /// There is one object for each source for which [`compute`](Self::compute) returns an object, or
-/// [several](Self::compute_all). A computation reads
-/// other objects with a [`Lookup`](super::Lookup): by name, by an index, by labels in both directions, and as sums over
-/// groups. An object is computed again when an object that it was computed from changes. Watchers receive an event if
-/// the result differs.
+/// [several](Self::compute_all). A computation reads other objects with a [`Lookup`](super::Lookup): by name, by an
+/// index, by labels in both directions, and as sums over groups. An object is computed again when an object that it was
+/// computed from changes. Watchers receive an event if the result differs.
 ///
 /// ```
 /// use aggregated_apiserver::{Computed, FieldPermissions, Lookup};
@@ -96,8 +95,8 @@ const BATCH: usize = 256;
 /// Sources and lookups are listed and watched once for all kinds, per type as it is declared. A type of few fields uses
 /// little memory: `#[resource(inherit = Pod)]` of kube's derive creates such a type, and a type can implement
 /// [`SourceType`] itself. Of a `PartialObjectMeta`, only the metadata is requested. [`OPTIONS`](Self::OPTIONS) and
-/// [`LookupOptions`](super::LookupOptions) select the objects, and whether they are polled. Generated manifests request permissions
-/// for exactly these reads. Objects can also come from a [stream](super::Kinds::with_source_stream).
+/// [`LookupOptions`](super::LookupOptions) select the objects, and whether they are polled. Generated manifests request
+/// permissions for exactly these reads. Objects can also come from a [stream](super::Kinds::with_source_stream).
 ///
 /// Until the sources have been listed, requests are rejected with 429. A kind waits for its lookups for at most ten
 /// seconds; their results are omitted while they cannot be read. While the cluster cannot be reached, the last known
@@ -105,9 +104,9 @@ const BATCH: usize = 256;
 ///
 /// # Measurements
 ///
-/// [Measured](SourceOptions::measured) values, such as CPU and memory usage, change all the time. If only measurements of
-/// an object have changed, watchers receive an event when the change [is worth it](Self::is_worth_publishing), [at most
-/// this often](Self::MEASURED_AT_MOST_EVERY), and otherwise [later](Self::MEASURED_AT_LATEST).
+/// [Measured](SourceOptions::measured) values, such as CPU and memory usage, change all the time. If only measurements
+/// of an object have changed, watchers receive an event when the change [is worth it](Self::is_worth_publishing), [at
+/// most this often](Self::MEASURED_AT_MOST_EVERY), and otherwise [later](Self::MEASURED_AT_LATEST).
 ///
 /// # Selecting
 ///
@@ -195,9 +194,9 @@ pub trait Computed:
     /// called after each computation if the kind has a [`COMPLETION_TIMEOUT`](Self::COMPLETION_TIMEOUT), for at most 16
     /// sources at the same time. An object that is completed to `None` is not served.
     ///
-    /// After an error, a panic or the timeout, the last state of the object stays, the log names the error, and the object
-    /// is computed again after a pause of up to a minute. A kind waits for its first objects for at most ten seconds; those
-    /// that are completed later are added then.
+    /// After an error, a panic or the timeout, the last state of the object stays, the log names the error, and the
+    /// object is computed again after a pause of up to a minute. A kind waits for its first objects for at most ten
+    /// seconds; those that are completed later are added then.
     ///
     /// # Errors
     /// If the object cannot be completed now.
@@ -303,8 +302,8 @@ pub trait AnyComputation: Send {
     /// Takes the sources that must be computed again now, each with whether only a measurement has changed. Also
     /// returns when to call this again at the latest.
     fn take_work(&mut self) -> (Vec<(Key, bool)>, Option<Instant>);
-    /// Computes one source again and publishes the result: immediately, later if only a measurement has changed, or once it
-    /// is complete.
+    /// Computes one source again and publishes the result: immediately, later if only a measurement has changed, or
+    /// once it is complete.
     fn update(&mut self, source_key: &Key, is_measured: bool);
     /// Publishes completed objects. Returns the sources that must be computed again.
     fn take_completed(&mut self) -> Vec<Key>;

@@ -33,6 +33,7 @@ pub(super) use any_lookup::{is_left_out, source_state};
 use availability::Availability;
 #[cfg(test)]
 pub(in crate::definition) use availability::GRACE;
+pub(in crate::definition) use availability::PATIENCE;
 use indexed_objects::{IndexId, IndexedObjects};
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};

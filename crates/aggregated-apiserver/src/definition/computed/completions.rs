@@ -1,4 +1,4 @@
-//! The asynchronous part of computations: what has to be asked elsewhere.
+//! The asynchronous part of computations: calls of other services.
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -11,12 +11,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::variant::Variant;
+use crate::definition::lookup::PATIENCE;
 use crate::object::Key;
 
 /// The largest number of sources of one type whose objects are completed at the same time. Others wait.
 const CONCURRENT: usize = 16;
-/// The longest time that a kind waits for the completion of its first objects until it is served.
-const FIRST: Duration = Duration::from_secs(10);
 /// The pause before a failed completion is repeated; it doubles with each failure in a row.
 const RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
@@ -30,7 +29,7 @@ pub(super) struct Completed<O> {
     pub is_measured: bool,
 }
 
-/// What follows a completion in progress.
+/// The step after a completion in progress.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Nothing,
@@ -178,7 +177,7 @@ impl<O: Send + 'static> Completions<O> {
 
     /// Whether the first objects are complete, or have had enough time. Also returns when to look again.
     pub fn is_settled(&self) -> (bool, Option<Instant>) {
-        let end = self.began.map(|began| began + FIRST).filter(|end| *end > Instant::now());
+        let end = self.began.map(|began| began + PATIENCE).filter(|end| *end > Instant::now());
         let is_idle = self.running.is_empty() && self.waiting.is_empty();
         let retry = self.retries.first().map(|(time, _)| *time);
         (is_idle || end.is_none(), end.into_iter().chain(retry).min())

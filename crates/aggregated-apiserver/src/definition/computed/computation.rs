@@ -263,15 +263,17 @@ impl<V: Variant> Computation<V> {
         }
     }
 
-    /// Publishes the objects of a source and deletes those that it had before under other keys. No two sources have the
-    /// same object, because the key of an object determines its source.
+    /// Publishes the objects of a source, sorted by key, and deletes those that it had before under other keys. No two
+    /// sources have the same object, because the key of an object determines its source.
     fn publish(&mut self, source_key: &Key, objects: Vec<Object>) {
         let now = Shown::of(objects.iter().map(|object| object.key().clone()).collect());
         let source = self.table.number_of(source_key);
         let entry = self.table.get_mut(source);
-        let before = entry.map(|entry| std::mem::replace(&mut entry.shown, now.clone()));
+        let before = entry.map(|entry| std::mem::replace(&mut entry.shown, now));
         let before = before.unwrap_or_default();
-        for former in before.keys().iter().filter(|key| now.keys().binary_search(key).is_err()) {
+        let is_gone =
+            |former: &&Key| objects.binary_search_by(|object| object.key().cmp(former)).is_err();
+        for former in before.keys().iter().filter(is_gone) {
             self.cache.publish(former, None);
         }
         for object in objects {

@@ -22,7 +22,7 @@ pub(super) struct SourceEntry {
 }
 
 /// The keys of the published objects of a source, sorted. Most sources have one object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum Shown {
     #[default]
     None,

@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use crate::cluster::SourceStatus;
 
-/// The longest time that a kind waits for the first list of a lookup. A healthy cluster needs less, and readers should
-/// not wait for an unhealthy one.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest time that a kind waits for the first list of a lookup, and for the completion of its first objects. A
+/// healthy cluster needs less, and readers should not wait for an unhealthy one.
+pub(in crate::definition) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the last known objects of a lookup are used after the cluster has started to reject reads. Replacing
 /// permissions or definitions takes less time.
 pub(in crate::definition) const GRACE: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// What a completion does, by the value of its object.
+/// The actions of a completion; the value of its object names one of them.
 const WAIT: &str = "wait";
 const FAIL: &str = "fail";
 const PANIC: &str = "panic";
