@@ -34,7 +34,7 @@ use http::{HeaderName, HeaderValue, Method, Response, Uri};
 use tokio::time::Instant;
 
 use crate::admission::AuditAnnotations;
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 use crate::error::{ApiError, Reason};
 use crate::user::User;
 use access_log::Said;

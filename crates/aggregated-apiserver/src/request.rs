@@ -36,7 +36,7 @@ mod websocket;
 mod write_context;
 
 pub use answers::{Answer, without_body};
-pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
+pub use authenticate::{Authentication, Peer, Presented};
 pub use bounds::Bounds;
 pub use connection_priority::ConnectionPriority;
 pub use deadline::REQUEST_TIMEOUT;

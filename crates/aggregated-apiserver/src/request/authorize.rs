@@ -1,6 +1,7 @@
 //! Authorization of requests.
 //!
-//! A SubjectAccessReview asks the cluster whether the caller is allowed to make the request. A computed kind must not
+//! The chain of authorizers decides whether the caller is allowed to make the request; by default, a SubjectAccessReview
+//! asks the cluster. A computed kind must not
 //! bypass the permissions on its sources and lookups. A request for a computed kind therefore also needs the same verb
 //! on the source and on the lookups, unless the kind declares that a lookup is visible to all readers of the source. If
 //! the cluster does not answer, the request is rejected.
@@ -12,8 +13,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::route::{Destination, Route};
+use crate::auth::Attributes;
 use crate::clock::Clock;
-use crate::cluster::{Attributes, Cluster};
+use crate::cluster::Cluster;
 use crate::error::ApiError;
 use crate::kind::MissingRights;
 use crate::served_kind::{ComputedFrom, LookupRight, SourceResource};
@@ -320,7 +322,7 @@ async fn ask_why(
         let what = attributes.denied_to(user);
         ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
     })?;
-    if decision.allowed {
+    if decision.is_allowed() {
         *reason = decision.reason;
         return Ok(None);
     }
