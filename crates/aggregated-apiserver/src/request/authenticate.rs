@@ -136,12 +136,15 @@ pub(super) async fn authenticate(
 }
 
 /// Whether a request has credentials, valid or invalid.
-pub(super) fn has_credentials(peer: &Peer, head: &Parts) -> bool {
+pub(super) fn has_credentials(authentication: &Authentication, peer: &Peer, head: &Parts) -> bool {
     let has_certificate = match peer {
         Peer::InProcess(_) => true,
         Peer::Connection { presented, .. } => presented.any,
     };
-    has_certificate || head.headers.contains_key(AUTHORIZATION)
+    let mut own = authentication.authenticators.credential_headers().iter();
+    has_certificate
+        || head.headers.contains_key(AUTHORIZATION)
+        || own.any(|name| head.headers.contains_key(name))
 }
 
 async fn identify(

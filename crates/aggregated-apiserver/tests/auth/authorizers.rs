@@ -171,6 +171,21 @@ async fn decisions_are_cached_only_if_the_authorizer_requests_it() {
     assert_eq!(calls.take().len(), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn decisions_of_chains_are_counted() {
+    let calls = Calls::default();
+    for (does, result) in [(Does::Allow, "allowed"), (Does::Deny, "denied"), (Does::Hang, "error")]
+    {
+        let server = server(Authorizers::new().with(own(&calls, "a", does))).await;
+        list(&server).await;
+        let metrics = request("GET", "/metrics", "", &Value::Null);
+        let metrics = server.respond(admin(), metrics).await.into_body().collect().await.unwrap();
+        let metrics = String::from_utf8(metrics.to_bytes().to_vec()).unwrap();
+        let expected = format!("authorization_attempts_total{{result=\"{result}\"}} ");
+        assert!(metrics.contains(&expected), "{result}");
+    }
+}
+
 #[tokio::test]
 async fn members_of_system_masters_are_not_authorized() {
     let calls = Calls::default();
