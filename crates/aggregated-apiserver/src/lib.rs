@@ -81,6 +81,7 @@ mod served_kind;
 pub mod store;
 mod watch_cache;
 
+pub mod auth;
 mod cluster;
 mod definition;
 mod manifests;

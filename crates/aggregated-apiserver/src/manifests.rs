@@ -688,7 +688,7 @@ mod tests {
             },
         });
         let definition = serde_json::from_value(definition).unwrap();
-        let answer = |_: &User, question: Value| Ok::<_, ReviewError>(question);
+        let answer = async |_: User, question: Value| Ok::<_, ReviewError>(question);
         const TABLE: &str = "package example.com/api/questions/v1 example.com/v1\nQuestion kind\n";
         let types = Arc::new(Types::parse(&[TABLE]).unwrap());
         let kinds = Kinds::new().review(definition, &types, answer);

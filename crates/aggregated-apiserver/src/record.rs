@@ -34,7 +34,7 @@ use http::{HeaderName, HeaderValue, Method, Response, Uri};
 use tokio::time::Instant;
 
 use crate::admission::AuditAnnotations;
-use crate::cluster::Attributes;
+use crate::auth::{Attributes, Decision, Verdict};
 use crate::error::{ApiError, Reason};
 use crate::user::User;
 use access_log::Said;
@@ -184,15 +184,16 @@ impl Record {
         }
     }
 
-    /// Records the decision of the authorizer, and its reason.
-    pub fn authorized(&mut self, answer: &Result<(), ApiError>, reason: &str) {
+    /// Records whether the request is authorized, and the decision of the authorizers about the request itself.
+    pub fn authorized(&mut self, answer: &Result<(), ApiError>, given: &Decision) {
         self.reached(Step::Authorized);
         if let Some(trail) = &mut self.trail {
-            trail.authorized(answer, reason);
+            trail.authorized(answer, &given.reason);
         }
         let Some(metrics) = &self.metrics else { return };
         let result = match answer {
             Ok(()) => "allowed",
+            Err(_) if given.verdict == Verdict::Deny => "denied",
             Err(error) if error.is_of_authorization() => "no-opinion",
             Err(_) => "error",
         };

@@ -37,7 +37,7 @@ mod write_context;
 
 pub use crate::openapi::ChangeDocument;
 pub use answers::{Answer, without_body};
-pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
+pub use authenticate::{Authentication, Peer, Presented};
 pub use bounds::Bounds;
 pub use connection_priority::ConnectionPriority;
 pub use deadline::REQUEST_TIMEOUT;
@@ -60,6 +60,7 @@ use http::request::Parts;
 use http::{Method, Request, Response};
 use tracing::Instrument;
 
+use crate::auth::Decision;
 use crate::error::{ApiError, Reason};
 use crate::log_throttle::shown;
 use crate::record::{AUDIT_ID, Arrived, Origin, Record, Step};
@@ -193,7 +194,7 @@ impl Handler {
             let origin = Origin {
                 head,
                 address: peer.address(),
-                has_credentials: authenticate::has_credentials(peer, head),
+                has_credentials: authenticate::has_credentials(&self.authentication, peer, head),
                 is_front_proxy: peer.is_front_proxy(),
             };
             record.authenticated(&answer, &origin);
@@ -220,13 +221,13 @@ impl Handler {
         asked: (&Route, bool),
         record: &mut Record,
     ) -> Result<Authorized, ApiError> {
-        let mut reason = String::new();
-        let authorized = authorize::authorize(&self.cluster, user, asked, &mut reason).await;
+        let mut given = Decision::no_opinion("");
+        let authorized = authorize::authorize(&self.cluster, user, asked, &mut given).await;
         let (decision, authorized) = match authorized {
             Ok(authorized) => (Ok(()), authorized),
             Err(error) => (Err(error), Authorized::default()),
         };
-        record.authorized(&decision, &reason);
+        record.authorized(&decision, &given);
         decision.map(|()| authorized)
     }
 
@@ -402,7 +403,8 @@ impl Handler {
             let user = self.user(peer, head, &mut record).await?;
             let _head = self.throttle.head(&user, head)?;
             let route = route::route(&self.served.load().kinds, head)?;
-            authorize::authorize(&self.cluster, &user, (&route, false), &mut String::new()).await
+            let mut given = Decision::no_opinion("");
+            authorize::authorize(&self.cluster, &user, (&route, false), &mut given).await
         };
         permitted.await.map(drop).map_err(|error| {
             let mut response = refuse(&error);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use aggregated_apiserver::auth::{Authenticators, Authorizers};
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use aggregated_apiserver::serving::{AuditArgs, ClusterClient};
 use aggregated_apiserver::store::NamespaceLimit;
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::admission_webhooks::AdmissionWebhooks;
-use crate::authorizer::{Authorizer, NoEscalation, bootstrap_policy};
+use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
 use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
@@ -28,8 +29,9 @@ use crate::controllers::{Controllers, aggregated_roles};
 use crate::faults::Faults;
 use crate::files::LoadedObject;
 use crate::objects::{self, ObjectError};
+use crate::reviews::Reviewers;
 use crate::service_account_tokens::ServiceAccountTokens;
-use crate::standalone::{KUBERNETES, on_this_machine, with_own};
+use crate::standalone::{KUBERNETES, on_this_machine, with_documents};
 use crate::{built_in, cluster_objects, kubeconfig, reviews};
 
 /// The user of [`TestServer::client`].
@@ -68,6 +70,8 @@ pub struct TestServerBuilder {
     time: Option<Timestamp>,
     listens: bool,
     audit: Option<AuditArgs>,
+    authenticators: Authenticators,
+    authorizers: Authorizers,
 }
 
 impl TestServerBuilder {
@@ -83,6 +87,20 @@ impl TestServerBuilder {
     #[must_use]
     pub fn audit(mut self, args: AuditArgs) -> Self {
         self.audit = Some(args);
+        self
+    }
+
+    /// Authenticates requests with this chain. [`TestServer::client`] needs no authentication.
+    #[must_use]
+    pub fn authenticators(mut self, authenticators: Authenticators) -> Self {
+        self.authenticators = authenticators;
+        self
+    }
+
+    /// Authorizes requests with this chain. Its built-in authorizer is RBAC.
+    #[must_use]
+    pub fn authorizers(mut self, authorizers: Authorizers) -> Self {
+        self.authorizers = authorizers;
         self
     }
 
@@ -129,11 +147,20 @@ impl TestServerBuilder {
         let accounts = key.and_then(|key| ServiceAccountTokens::new(&key));
         let accounts = accounts.map_err(TestServerError::Tokens)?;
         let authorizer = Authorizer::new();
-        let reviews =
-            reviews::kinds(Vec::new(), Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
+        let authorizers = self.authorizers.with_built_in(Rbac(Arc::clone(&authorizer)));
+        let reviews = reviews::kinds(Reviewers {
+            tokens: Vec::new(),
+            accounts: Arc::clone(&accounts),
+            authenticators: self.authenticators.clone(),
+            authorizers: authorizers.clone(),
+            now: Arc::clone(&now),
+        })?;
         let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default())?;
         let kinds = kinds.merge(reviews).kind(built_in::events()?).merge(self.kinds);
-        let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
+        let kinds = kinds.with_admission_plugin(NoEscalation {
+            roles: Arc::clone(&authorizer),
+            authorizers: authorizers.clone(),
+        });
         let webhooks = AdmissionWebhooks::new();
         let kinds = webhooks.of(kinds);
         let server_clock = Clock::system().with_now({
@@ -143,8 +170,10 @@ impl TestServerBuilder {
         let server = ApiServer::new("test-server", kinds)
             .with_kubernetes_version(KUBERNETES)
             .with_store_namespace_limit(NamespaceLimit::WHOLE)
-            .with_clock(server_clock);
-        let mut server = with_own(server, &accounts, &authorizer);
+            .with_clock(server_clock)
+            .with_authenticators(self.authenticators)
+            .with_authorizers(authorizers);
+        let mut server = with_documents(server, &accounts);
         if let Some(audit) = &self.audit {
             server = server.with_audit(audit)?;
         }

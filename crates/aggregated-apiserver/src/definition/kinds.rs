@@ -55,14 +55,15 @@ impl Kinds {
 
     /// Adds a [review](Kind::review) of Kubernetes.
     #[must_use]
-    pub fn review<K>(
+    pub fn review<K, F>(
         self,
         definition: CustomResourceDefinition,
         types: &Arc<Types>,
-        review: impl Fn(&User, K) -> Result<K, ReviewError> + Send + Sync + 'static,
+        review: impl Fn(User, K) -> F + Send + Sync + 'static,
     ) -> Self
     where
         K: Serialize + DeserializeOwned,
+        F: Future<Output = Result<K, ReviewError>> + Send + 'static,
     {
         self.kind(Kind::review(definition, types, review))
     }

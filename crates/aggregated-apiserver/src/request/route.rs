@@ -11,7 +11,7 @@ use http::Method;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 use crate::error::ApiError;
 use crate::kind::{Kind, Routing, Version};
 use crate::object::Key;

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::super::Record;
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 
 /// The value of the label `component` in the metrics of kube-apiserver, which dashboards select.
 const COMPONENT: &str = "apiserver";
