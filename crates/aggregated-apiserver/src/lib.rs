@@ -86,6 +86,7 @@ mod definition;
 mod manifests;
 
 mod kind;
+pub mod paths;
 pub mod subresource;
 
 mod codec;
