@@ -4,6 +4,8 @@
 
 #[path = "paths/attributes.rs"]
 mod attributes;
+#[path = "paths/metrics_apis.rs"]
+mod metrics_apis;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
