@@ -83,9 +83,12 @@ impl Pattern {
         })
     }
 
-    /// Whether the paths are in a namespace.
+    /// Whether the paths are in a namespace. Subresources of a namespace are not.
     pub fn is_namespaced(&self) -> bool {
-        self.segments.first() == Some(&Segment::Literal(NAMESPACES)) && self.segments.len() > 2
+        let of_namespace =
+            |segment: &Segment| OF_NAMESPACES.iter().any(|text| *segment == Segment::Literal(text));
+        self.segments.first() == Some(&Segment::Literal(NAMESPACES))
+            && self.segments.get(2).is_some_and(|segment| !of_namespace(segment))
     }
 
     /// Whether the paths name an object.
@@ -201,6 +204,22 @@ mod tests {
             assert_eq!(values("/{resource}/{name}/{metric}", path), None, "{path}");
         }
         assert!(values("/{resource}/{name}/{metric}", "nodes/namespaces/watch").is_some());
+    }
+
+    #[test]
+    fn patterns_have_the_resource_of_their_paths() {
+        for (text, resource, subresource, is_namespaced) in [
+            ("/namespaces/{n}/pods/{name}/{metric}", "pods", "{metric}", true),
+            ("/namespaces/{n}/{metric}", "{metric}", "", true),
+            ("/namespaces/{n}/status", "namespaces", "status", false),
+            ("/namespaces/{n}", "namespaces", "", false),
+            ("/nodes/{name}/{metric}", "nodes", "{metric}", false),
+        ] {
+            let pattern = Pattern::parse(text).unwrap();
+            let expected = (resource, subresource, is_namespaced);
+            let found = (pattern.resource(), pattern.subresource(), pattern.is_namespaced());
+            assert_eq!(found, expected, "{text}");
+        }
     }
 
     #[test]
