@@ -87,6 +87,7 @@ mod definition;
 mod manifests;
 
 mod kind;
+pub mod paths;
 pub mod subresource;
 
 mod codec;

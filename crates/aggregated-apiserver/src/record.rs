@@ -81,6 +81,8 @@ pub struct Record {
     /// Whether this server serves the requested resource. Only then is the resource among the labels of
     /// metrics, so that clients cannot add labels.
     pub is_served: bool,
+    /// The resource and the subresource for metrics, if clients choose those of the path.
+    pub labels: Option<(&'static str, &'static str)>,
     /// Whether the request is a dry run.
     pub is_dry_run: bool,
     /// Whether the request may last as long as a watch.
@@ -139,6 +141,7 @@ impl Record {
             impersonated: None,
             attributes: None,
             is_served: false,
+            labels: None,
             is_dry_run: false,
             is_long_running: false,
             is_connection: false,

@@ -69,7 +69,7 @@ use crate::verb::{self, Freshness, Operation, Redacted, Selection, ServedSubreso
 use admitted::Admitted;
 use authorize::{Authorized, Permission};
 use caller::Caller;
-use custom::CustomRequest;
+use custom::{CustomRequest, CustomTarget};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use refusal::{FAILURES, refuse_as};
 use route::{Destination, Route, Target};
@@ -126,7 +126,9 @@ impl Handler {
     ) -> Result<Response<Body>, ApiError> {
         let route = route::route(&self.served.load().kinds, head)?;
         record.attributes = Some(Arc::clone(&route.attributes));
-        record.is_served = matches!(route.destination, Destination::Target(_));
+        record.is_served =
+            matches!(route.destination, Destination::Target(_) | Destination::Path(_));
+        record.labels = route.labels();
         record.is_long_running = route.longest().is_some();
         record.is_connection = route.custom().is_some_and(|custom| custom.is_connected());
         let deadline = match route.longest() {
@@ -158,10 +160,17 @@ impl Handler {
         let caller = Caller { user: &user, answer: held, permission, authorized };
         let Route { destination, deprecation, .. } = route;
         let answer = match destination {
+            // Boxed, because most requests do not need the memory of this future.
+            Destination::Path(target) => {
+                let custom = Arc::clone(&target.custom);
+                let target = CustomTarget::Path(target);
+                let request = CustomRequest { caller, target, custom, head, is_upgrade };
+                Box::pin(self.custom(request, body, record)).await
+            }
             Destination::Target(target) => match target.custom().cloned() {
                 Some(custom) => {
+                    let target = CustomTarget::Subresource(target);
                     let request = CustomRequest { caller, target, custom, head, is_upgrade };
-                    // Boxed, because most requests do not need the memory of this future.
                     Box::pin(self.custom(request, body, record)).await
                 }
                 None => self.resource(caller, target, head, body, record).await,
@@ -262,7 +271,7 @@ impl Handler {
                 }
                 _ => Err(error),
             },
-            Destination::Unserved { .. } | Destination::Target(_) => {
+            Destination::Unserved { .. } | Destination::Target(_) | Destination::Path(_) => {
                 Err(ApiError::no_such_resource())
             }
         }
@@ -318,7 +327,7 @@ impl Handler {
         head: &Parts,
         body: &Bytes,
     ) -> Result<(Permit, bool), ApiError> {
-        let mut permit = self.throttle.throttle(user, target).await?;
+        let mut permit = self.throttle.throttle(user, target.verb).await?;
         let is_json_patch = decode::is_json_patch(target, head);
         let is_costly = throttle::is_costly(target, body, is_json_patch);
         if is_costly {
@@ -388,7 +397,7 @@ impl Handler {
         let fresh = verb::await_freshness(&target.served, freshness).await;
         self.metrics.waited(&kind.group, &kind.names.plural, began.elapsed());
         fresh?;
-        *permit = self.throttle.throttle(caller.user, target).await?;
+        *permit = self.throttle.throttle(caller.user, target.verb).await?;
         record.reached(Step::Fresh);
         Ok(())
     }

@@ -13,6 +13,7 @@ mod connection;
 mod connection_slots;
 mod draining;
 mod frame_budget;
+mod group_versions;
 mod heads;
 mod health;
 mod hooks;
@@ -483,7 +484,7 @@ impl ApiServer {
             namespace,
             secret: manifests::secret(&self.name),
             api_services: match impersonation {
-                Impersonation::Refused => manifests::api_service_names(&kinds),
+                Impersonation::Refused => manifests::api_service_names(&kinds, &self.kinds),
                 // Without a cluster, no client uses the name of a Service.
                 Impersonation::Authorized => Vec::new(),
             },

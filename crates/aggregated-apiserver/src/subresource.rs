@@ -103,6 +103,7 @@ pub(crate) use error::Refusal;
 pub use forward::forward;
 pub use kubernetes_streams::remote_command::{Outcome, Session, TerminalSize};
 pub use parameters::Parameters;
+pub(crate) use parameters::schema_of;
 pub(crate) use parent::ParentObject;
 pub use parent::{Parent, ParentKey, SubPath};
 pub(crate) use streams::Unchanged;
@@ -311,6 +312,11 @@ impl Subresource {
     /// The methods that have handlers.
     pub(crate) fn methods(&self) -> impl Iterator<Item = &Method> {
         self.handlers.methods()
+    }
+
+    /// Whether a method has a handler.
+    pub(crate) fn allows(&self, method: &Method) -> bool {
+        self.handlers.find(method).is_some()
     }
 
     /// Whether paths below the subresource belong to it.

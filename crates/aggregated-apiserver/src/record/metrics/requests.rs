@@ -207,6 +207,8 @@ impl Requests {
                     () if !namespace.is_empty() => "namespace",
                     () => "cluster",
                 };
+                let written = (resource.as_str(), subresource.as_str());
+                let (resource, subresource) = record.labels.unwrap_or(written);
                 let labels =
                     RequestLabels { verb, group, version, resource, subresource, scope, ..unknown };
                 self.of_labels(&labels, &RequestLabels { verb, ..unknown })
