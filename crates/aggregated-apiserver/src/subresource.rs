@@ -209,14 +209,14 @@ impl Subresource {
         self.on(&[Method::GET, Method::POST], handler)
     }
 
-    /// Handles GET, HEAD, POST, PUT, PATCH and DELETE requests on the subresource and on all paths below it;
+    /// Handles GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS requests on the subresource and on all paths below it;
     /// [`SubPath`] is the rest of the path. The subresource is [long-running](Self::long_running). Bodies are not
-    /// limited, because they are forwarded while they arrive.
+    /// limited, because they are forwarded while they arrive. OPTIONS needs permission for all verbs (`*`).
     pub fn proxy<H: Handler<T, ()>, T: 'static>(mut self, handler: H) -> Self {
         use Method as M;
         self.shape = Shape::Proxy;
         self.longest.get_or_insert(LONGEST);
-        self.on(&[M::GET, M::POST, M::PUT, M::PATCH, M::DELETE], handler)
+        self.on(&[M::GET, M::POST, M::PUT, M::PATCH, M::DELETE, M::OPTIONS], handler)
     }
 
     fn on<H: Handler<T, ()>, T: 'static>(mut self, methods: &[Method], handler: H) -> Self {
@@ -315,7 +315,7 @@ impl Subresource {
     }
 
     /// Whether a method has a handler.
-    pub(crate) fn allows(&self, method: &Method) -> bool {
+    pub(crate) fn handles(&self, method: &Method) -> bool {
         self.handlers.find(method).is_some()
     }
 

@@ -21,6 +21,7 @@ use crate::controllers::definitions::{Definitions, Now};
 use crate::controllers::{Controllers, aggregated_roles, namespace_objects};
 use crate::files::{self, LoadedObject};
 use crate::objects::{self, ObjectError};
+use crate::pods::PodHandlers;
 use crate::reviews::Reviewers;
 use crate::service_account_tokens::ServiceAccountTokens;
 use crate::test_server::admin;
@@ -202,7 +203,8 @@ impl Standalone {
             authorizers: authorizers.clone(),
             now: Arc::clone(&now),
         })?;
-        let kinds = built_in::kinds(&accounts, pod_security)?.merge(reviews);
+        let kinds =
+            built_in::kinds(&accounts, pod_security, PodHandlers::default())?.merge(reviews);
         let own_kinds: Vec<String> = self.kinds.plural_names().map(str::to_owned).collect();
         let kinds = kinds.kind(built_in::events()?).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation {

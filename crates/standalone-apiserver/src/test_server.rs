@@ -18,7 +18,8 @@ use rcgen::KeyPair;
 use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
-use thiserror::Error;
+use thiserror::Error as ThisError;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::admission_webhooks::AdmissionWebhooks;
 use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
@@ -29,6 +30,9 @@ use crate::controllers::{Controllers, aggregated_roles};
 use crate::faults::Faults;
 use crate::files::LoadedObject;
 use crate::objects::{self, ObjectError};
+use crate::pods::{
+    self, Body, Error, ExecRequest, LogRequest, Outcome, PodHandlers, PortForwardRequest, Session,
+};
 use crate::reviews::Reviewers;
 use crate::service_account_tokens::ServiceAccountTokens;
 use crate::standalone::{KUBERNETES, on_this_machine, with_documents};
@@ -39,7 +43,7 @@ const ADMIN: &str = "kubernetes-admin";
 const MASTERS: &str = "system:masters";
 
 /// The reason for which a [`TestServer`] cannot start.
-#[derive(Debug, Error)]
+#[derive(Debug, ThisError)]
 pub enum TestServerError {
     /// A kind cannot be served.
     #[error(transparent)]
@@ -72,6 +76,7 @@ pub struct TestServerBuilder {
     audit: Option<AuditArgs>,
     authenticators: Authenticators,
     authorizers: Authorizers,
+    pods: PodHandlers,
 }
 
 impl TestServerBuilder {
@@ -132,6 +137,62 @@ impl TestServerBuilder {
         self
     }
 
+    /// Serves the log of Pods (`pods/log`) with this function, in place of a kubelet. Without it, requests for logs
+    /// receive 404. The function returns the text or the stream of the log, and applies the options of the request. The
+    /// server validates the options and the name of the container, same as kube-apiserver. The log of a Pod without
+    /// `spec.nodeName` is empty, also same as in kube-apiserver, so create the Pods of a test with the name of a node.
+    #[must_use]
+    pub fn pod_log<F, B>(
+        mut self,
+        log: impl Fn(LogRequest) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<B, Error>> + Send + 'static,
+        B: Into<Body> + Send + 'static,
+    {
+        self.pods.log = Some(pods::log(log));
+        self
+    }
+
+    /// Runs commands in Pods (`pods/exec`) with this function, in place of a kubelet. Without it, requests receive 404.
+    /// The function gets the streams of the client and returns the outcome, such as the exit code. The Pod needs
+    /// `spec.nodeName`, same as in kube-apiserver.
+    #[must_use]
+    pub fn pod_exec<F: Future<Output = Outcome> + Send + 'static>(
+        mut self,
+        run: impl Fn(ExecRequest, Session) -> F + Clone + Send + Sync + 'static,
+    ) -> Self {
+        self.pods.exec = Some(pods::commands("exec", run));
+        self
+    }
+
+    /// Attaches clients to the processes of containers (`pods/attach`) with this function; see
+    /// [`pod_exec`](Self::pod_exec).
+    #[must_use]
+    pub fn pod_attach<F: Future<Output = Outcome> + Send + 'static>(
+        mut self,
+        attach: impl Fn(ExecRequest, Session) -> F + Clone + Send + Sync + 'static,
+    ) -> Self {
+        self.pods.attach = Some(pods::commands("attach", attach));
+        self
+    }
+
+    /// Forwards connections to ports of Pods (`pods/portforward`) with this function, in place of a kubelet. Without it,
+    /// requests receive 404. The function returns the other side of a connection, or the error for the client. The Pod
+    /// needs `spec.nodeName`, same as in kube-apiserver.
+    #[must_use]
+    pub fn pod_port_forward<F, T>(
+        mut self,
+        open: impl Fn(PortForwardRequest) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<T, String>> + Send + 'static,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.pods.port_forward = Some(pods::ports(open));
+        self
+    }
+
     /// Starts the server in this process.
     ///
     /// # Errors
@@ -155,7 +216,7 @@ impl TestServerBuilder {
             authorizers: authorizers.clone(),
             now: Arc::clone(&now),
         })?;
-        let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default())?;
+        let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default(), self.pods)?;
         let kinds = kinds.merge(reviews).kind(built_in::events()?).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation {
             roles: Arc::clone(&authorizer),

@@ -313,7 +313,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         };
         return Route { attributes, destination, deprecation: None, selects };
     };
-    let destination = match target(served, version, verb, &path, is_read(&head.method)) {
+    let destination = match target(served, version, verb, &path, &head.method) {
         Ok(target) => Destination::Target(target),
         Err(error) => Destination::Refused(error),
     };
@@ -325,10 +325,10 @@ fn target(
     version: &Arc<Version>,
     verb: Option<Verb>,
     path: &ResourcePath<'_>,
-    is_read: bool,
+    method: &Method,
 ) -> Result<Target, ApiError> {
     let kind = &served.kind;
-    if path.is_watch && !is_read {
+    if path.is_watch && !is_read(method) {
         return Err(not_allowed());
     }
     // An empty namespace means all namespaces.
@@ -379,6 +379,7 @@ fn target(
         return Err(ApiError::no_such_resource());
     }
     let verbs = subresource.as_ref().map_or_else(|| verbs(served), |one| &one.verbs);
+    let verb = verb.or_else(|| subresource.as_ref()?.verb_of_options(method));
     let verb = verb.filter(|verb| verbs.contains(verb)).ok_or_else(|| {
         let name = verb.map(Verb::name).unwrap_or_default();
         match kind.strategy.routing {

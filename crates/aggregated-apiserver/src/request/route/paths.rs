@@ -50,7 +50,8 @@ fn target(
 ) -> Result<PathTarget, ApiError> {
     let found = served.paths.find(rest);
     let (pattern, custom, values) = found.ok_or_else(ApiError::no_such_resource)?;
-    let verb = Verb::of_method(method).filter(|_| custom.allows(method)).ok_or_else(not_allowed)?;
+    let verb =
+        Verb::of_method(method).filter(|_| custom.handles(method)).ok_or_else(not_allowed)?;
     Ok(PathTarget {
         served: served.clone(),
         custom: Arc::clone(custom),
