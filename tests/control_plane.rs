@@ -83,6 +83,11 @@ const TESTS: Group<World> = &[
     ("workloads_are_restarted", subresources::workloads_are_restarted),
     ("kubectl_reaches_another_cluster", cluster_proxy::leads_to_another_cluster),
     ("kubectl_streams_from_another_cluster", cluster_proxy::streams_through),
+    ("each_method_reaches_another_cluster", cluster_proxy::passes_each_method),
+    (
+        "client_go_streams_and_copies_from_another_cluster",
+        cluster_proxy::streams_of_client_go_and_copies,
+    ),
     ("a_user_without_permission_is_rejected", rights::are_needed),
     ("farm_pods_need_permission_on_pods", rights::on_pods_are_needed),
     ("fields_of_lookups_need_permission", rights::on_what_is_looked_up_are_needed),

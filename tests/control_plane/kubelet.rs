@@ -1,11 +1,13 @@
 //! A kubelet that serves the logs of containers, commands and forwarded ports, and nothing else.
 
-use std::path::Path;
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path as PathOf, Request};
+use axum::extract::{Path as PathOf, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -20,7 +22,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use test_cluster::Authority;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -41,16 +43,19 @@ impl Kubelet {
         let config =
             ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let config = config.with_no_client_auth().with_single_cert(chain, key)?;
-        let acceptor = TlsAcceptor::from(std::sync::Arc::new(config));
+        let acceptor = TlsAcceptor::from(Arc::new(config));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let port = listener.local_addr()?.port();
+        let files = folder.join("files-of-pods");
+        std::fs::create_dir_all(&files)?;
         let router = Router::new()
             .route("/containerLogs/{namespace}/{pod}/{container}", get(logs))
             .route("/exec/{namespace}/{pod}/{container}", any(exec))
             .route("/attach/{namespace}/{pod}/{container}", any(exec))
-            .route("/portForward/{namespace}/{pod}", any(forward));
+            .route("/portForward/{namespace}/{pod}", any(forward))
+            .with_state(Arc::new(files));
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, router) = (acceptor.clone(), router.clone());
@@ -84,8 +89,9 @@ async fn logs(PathOf((_, _, container)): PathOf<(String, String, String)>, uri: 
     Body::from_stream(lines.chain(rest)).into_response()
 }
 
-/// Returns the input, or the command if there is no input. The command `false` ends with the exit code 3.
-async fn exec(mut request: Request) -> Response {
+/// Returns the input, or the command if there is no input. The command `false` ends with the exit code 3. The commands of
+/// `kubectl cp` run in this directory.
+async fn exec(State(directory): State<Arc<PathBuf>>, mut request: Request) -> Response {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let Ok(options) = Options::from_query(&query) else {
         return StatusCode::BAD_REQUEST.into_response();
@@ -100,6 +106,9 @@ async fn exec(mut request: Request) -> Response {
             if query.contains("command=false") {
                 return Outcome::ExitCode(3);
             }
+            if let Some((program, arguments)) = command_of_copies(&query) {
+                return run_program(&directory, &program, &arguments, session).await;
+            }
             let done = match options.stdin {
                 true => tokio::io::copy(&mut session.stdin, &mut session.stdout).await.map(drop),
                 false => session.stdout.write_all(query.as_bytes()).await,
@@ -110,6 +119,45 @@ async fn exec(mut request: Request) -> Response {
         remote_command::serve(io, upgrade.protocol, options, &limits, end, run).await.ok()
     });
     upgrade.response.map(|()| Body::empty())
+}
+
+/// The command and the arguments, if the command is one that `kubectl cp` executes.
+fn command_of_copies(query: &str) -> Option<(String, Vec<String>)> {
+    // The words of these commands have no encoded characters.
+    let words = query.split('&').filter_map(|parameter| parameter.strip_prefix("command="));
+    let mut command = words.map(str::to_owned);
+    let program = command.next()?;
+    ["tar", "test"].contains(&program.as_str()).then(|| (program, command.collect()))
+}
+
+/// Runs a program in this directory, with the input and the outputs of the client.
+async fn run_program(
+    directory: &Path,
+    program: &str,
+    arguments: &[String],
+    mut session: Session,
+) -> Outcome {
+    let mut input = Vec::new();
+    if let Err(error) = session.stdin.read_to_end(&mut input).await {
+        return Outcome::Failed(error.to_string());
+    }
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).current_dir(directory);
+    let ran = tokio::task::spawn_blocking(move || -> std::io::Result<_> {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(&input)?;
+        file.rewind()?;
+        command.stdin(file).output()
+    });
+    let Ok(Ok(ran)) = ran.await else {
+        return Outcome::Failed("the program cannot run".to_owned());
+    };
+    let _ = session.stdout.write_all(&ran.stdout).await;
+    let _ = session.stderr.write_all(&ran.stderr).await;
+    match ran.status.code() {
+        Some(0) => Outcome::Success,
+        code => Outcome::ExitCode(code.unwrap_or(1)),
+    }
 }
 
 /// Every port returns what it gets.

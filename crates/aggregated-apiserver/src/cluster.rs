@@ -14,7 +14,6 @@ mod source;
 mod stored_objects;
 mod token_review;
 
-pub use access_review::{Attributes, Authorizer};
 pub use acting_client::impersonation_headers;
 pub use api_service::Registration;
 pub use namespaces::{NamespaceState, NamespaceView, Namespaces};
@@ -39,6 +38,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::auth::{AuthError, Authorizers};
 use crate::queue;
 use crate::quota::{Limiter, Permit, Share};
 
@@ -60,18 +60,20 @@ const WAITING: usize = 250;
 const REVIEWS_OF_STRANGERS: usize = 40;
 const WAITING_STRANGERS: usize = 100;
 
-/// An error of a request to the cluster. The message for clients contains the kind of request and no detail.
+/// An error of a request to the cluster, or of an authorizer. The message for clients contains the kind of request and
+/// no detail.
 #[derive(Clone, Debug, Error)]
-#[error("the cluster did not respond to a {asked}")]
+#[error("{message}")]
 pub struct ClusterError {
-    asked: &'static str,
+    message: String,
     why: String,
     is_busy: bool,
 }
 
 impl ClusterError {
     fn new(asked: &'static str, why: impl fmt::Display) -> Self {
-        Self { asked, why: why.to_string(), is_busy: false }
+        let message = format!("the cluster did not respond to a {asked}");
+        Self { message, why: why.to_string(), is_busy: false }
     }
 
     /// Creates the error for a full queue.
@@ -90,6 +92,13 @@ impl ClusterError {
     }
 }
 
+impl From<AuthError> for ClusterError {
+    fn from(error: AuthError) -> Self {
+        let message = "an authorizer did not respond".to_owned();
+        Self { message, why: error.to_string(), is_busy: false }
+    }
+}
+
 /// The API of a cluster, with one client for all requests.
 #[derive(Clone)]
 pub struct Cluster {
@@ -97,7 +106,7 @@ pub struct Cluster {
     /// The client without a size limit of responses, for the code of users.
     unbounded: Client,
     source_memory: usize,
-    authorizer: Option<Authorizer>,
+    authorizers: Authorizers,
     access_reviews: access_review::Answers,
     token_reviews: Arc<token_review::Answers>,
     access_places: Reviews,
@@ -150,7 +159,7 @@ impl Cluster {
             client: bounded_client::bounded(client.clone()),
             unbounded: client,
             source_memory: SOURCE_MEMORY,
-            authorizer: None,
+            authorizers: Authorizers::default(),
             access_reviews: access_review::answers(),
             token_reviews: Arc::new(token_review::Answers::new()),
             access_places: Reviews::new(),
@@ -166,11 +175,10 @@ impl Cluster {
         Self { source_memory, ..self }
     }
 
-    /// Sets the authorizer. If there is an authorizer, it decides which requests are allowed, and no
-    /// SubjectAccessReview is sent.
+    /// Sets the chain of authorizers. The built-in one of the chain sends SubjectAccessReviews.
     #[must_use]
-    pub fn with_authorizer(self, authorizer: Option<Authorizer>) -> Self {
-        Self { authorizer, ..self }
+    pub fn with_authorizers(self, authorizers: Authorizers) -> Self {
+        Self { authorizers, ..self }
     }
 
     /// Reports every later review to this observer. Copies of the cluster report their reviews, too.

@@ -1,6 +1,7 @@
 //! Discovery: the served kinds and their verbs.
 //!
-//! All documents are generated when the server starts and are served from memory. They are available before any source
+//! All documents are generated when the server starts, and when resources of a group version change. They are served
+//! from memory. They are available before any source
 //! is synced and while the cluster is unavailable, because a server without discovery blocks the deletion of namespaces
 //! in the whole cluster.
 
@@ -9,6 +10,7 @@ mod legacy;
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use serde_json::Value;
 
 use crate::document::Document;
@@ -25,12 +27,14 @@ pub struct Discovery {
     aggregated: Document,
     by_group: BTreeMap<String, Document>,
     by_version: BTreeMap<(String, String), Document>,
+    /// The resources that each group version of the user lists.
+    listed: Vec<Vec<APIResource>>,
 }
 
 impl Discovery {
-    /// Generates all documents.
-    pub fn new(kinds: &ServedKinds) -> Self {
-        let groups = Groups::of(kinds);
+    /// Generates all documents. `listed` has the resources of each group version of the user.
+    pub fn new(kinds: &ServedKinds, listed: Vec<Vec<APIResource>>) -> Self {
+        let groups = Groups::of(kinds, &listed);
         let mut by_version = BTreeMap::new();
         for (group, versions) in &groups.0 {
             for (version, resources) in versions {
@@ -46,13 +50,15 @@ impl Discovery {
         let by_group = groups.named().map(|(group, versions)| {
             (group.clone(), Document::json(&legacy::group(group, versions)))
         });
-        Self {
-            core,
-            groups: Document::json(&legacy::group_list(&groups)),
-            aggregated: aggregated::document(groups.named()),
-            by_group: by_group.collect(),
-            by_version,
-        }
+        let by_group = by_group.collect();
+        let aggregated = aggregated::document(groups.named());
+        let groups = Document::json(&legacy::group_list(&groups));
+        Self { core, groups, aggregated, by_group, by_version, listed }
+    }
+
+    /// The resources that each group version of the user lists.
+    pub fn listed(&self) -> &[Vec<APIResource>] {
+        &self.listed
     }
 
     /// The paths of all discovery documents except `/apis`.
@@ -93,7 +99,14 @@ impl Discovery {
 }
 
 /// The resources of a version.
-type Resources<'a> = Vec<&'a ServedKind>;
+#[derive(Default)]
+struct Resources<'a> {
+    /// The kinds, by plural name.
+    kinds: Vec<&'a ServedKind>,
+    /// The resources that code of the user lists.
+    listed: &'a [APIResource],
+}
+
 /// The versions of a group, preferred version first.
 type Versions<'a> = Vec<(String, Resources<'a>)>;
 
@@ -112,33 +125,44 @@ impl<'a> Groups<'a> {
         self.0.iter().filter(|(group, _)| !group.is_empty())
     }
 
-    fn of(kinds: &'a ServedKinds) -> Self {
-        let mut groups: Vec<(String, Versions<'a>)> = Vec::new();
+    fn of(kinds: &'a ServedKinds, listed: &'a [Vec<APIResource>]) -> Self {
+        let mut groups = Self(Vec::new());
         for served in kinds.iter() {
             let kind = &served.kind;
-            let at = groups.iter().position(|(group, _)| *group == kind.group);
-            let at = at.unwrap_or_else(|| {
-                groups.push((kind.group.clone(), Vec::new()));
-                groups.len() - 1
-            });
-            let versions = &mut groups[at].1;
-            for name in kind.versions.iter().map(|version| &version.name) {
-                match versions.iter_mut().find(|(version, _)| version == name) {
-                    Some((_, resources)) => resources.push(served),
-                    None => versions.push((name.clone(), vec![served])),
-                }
+            for version in &kind.versions {
+                groups.version(&kind.group, &version.name).kinds.push(served);
             }
         }
+        for (served, listed) in kinds.group_versions().iter().zip(listed) {
+            let described = served.paths.described();
+            groups.version(described.group(), described.version()).listed = listed;
+        }
+        let Self(mut groups) = groups;
         // A definition can exist without a served version.
         groups.retain(|(_, versions)| !versions.is_empty());
         for (_, versions) in &mut groups {
             for (_, resources) in versions.iter_mut() {
-                resources.sort_by_key(|served| &served.kind.names.plural);
+                resources.kinds.sort_by_key(|served| &served.kind.names.plural);
             }
             versions.sort_by(|(a, _), (b, _)| crate::kind::compare_versions(a, b));
         }
         Self(groups)
     }
+
+    /// The resources of a version, which is added if it is missing.
+    fn version(&mut self, group: &str, version: &str) -> &mut Resources<'a> {
+        let versions = entry(&mut self.0, group);
+        entry(versions, version)
+    }
+}
+
+/// The value of a name in a list, which is added if it is missing.
+fn entry<'b, T: Default>(list: &'b mut Vec<(String, T)>, name: &str) -> &'b mut T {
+    let place = list.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+        list.push((name.to_owned(), T::default()));
+        list.len() - 1
+    });
+    &mut list[place].1
 }
 
 /// A subresource with its verbs, and the group, version and kind of its responses.

@@ -111,7 +111,7 @@ impl DoctorOptions {
             service: or_name(&self.service_name),
             account: or_name(&self.service_account),
             server_address: self.server_address.clone(),
-            api_services: manifests::api_service_names(&kinds),
+            api_services: manifests::api_service_names(&kinds, server.kinds()),
             clock: server.clock().clone(),
             name,
             namespace,

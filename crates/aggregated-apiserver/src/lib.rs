@@ -81,11 +81,13 @@ mod served_kind;
 pub mod store;
 mod watch_cache;
 
+pub mod auth;
 mod cluster;
 mod definition;
 mod manifests;
 
 mod kind;
+pub mod paths;
 pub mod subresource;
 
 mod codec;

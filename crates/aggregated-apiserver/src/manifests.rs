@@ -4,6 +4,8 @@
 //! to the Secret and the APIServices of the server. The APIService is first, so that deleting the manifests removes it
 //! first. An APIService without a server would block cluster-wide operations.
 
+mod group_versions;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -104,8 +106,8 @@ const VOLUME: &str = "1Gi";
 pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options) -> String {
     let namespace = options.namespace.as_deref().unwrap_or(name);
     let image = options.image.as_deref().unwrap_or(name);
-    let mut objects = api_services(name, namespace, parsed);
-    let api_services = api_service_names(parsed);
+    let mut objects = api_services(name, namespace, parsed, kinds);
+    let api_services = api_service_names(parsed, kinds);
     objects.push(json!({
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -144,8 +146,8 @@ pub fn secret(name: &str) -> String {
     format!("{name}-serving-certificate")
 }
 
-/// The names of the APIServices of kinds, for example `v1alpha.farm.example.com`.
-pub fn api_service_names(parsed: &[Arc<Kind>]) -> Vec<String> {
+/// The names of the APIServices of kinds and group versions, for example `v1alpha.farm.example.com`.
+pub fn api_service_names(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<String> {
     let mut names = Vec::new();
     for kind in parsed {
         for version in &kind.versions {
@@ -153,6 +155,11 @@ pub fn api_service_names(parsed: &[Arc<Kind>]) -> Vec<String> {
             if !names.contains(&name) {
                 names.push(name);
             }
+        }
+    }
+    for name in group_versions::names(kinds) {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     names
@@ -173,21 +180,25 @@ fn object(api_version: &str, kind: &str, name: &str, namespace: &str, more: Valu
     object
 }
 
-fn api_services(name: &str, namespace: &str, parsed: &[Arc<Kind>]) -> Vec<Value> {
+fn api_services(name: &str, namespace: &str, parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
     let mut by_name = BTreeMap::new();
-    for kind in parsed {
-        for (index, version) in kind.versions.iter().enumerate() {
-            let api_service = format!("{}.{}", version.name, kind.group);
-            let priority = 100_usize.saturating_sub(index).max(1);
-            let spec = json!({
-                "group": kind.group,
-                "version": version.name,
-                "groupPriorityMinimum": 1000,
-                "versionPriority": priority,
-                "service": {"name": name, "namespace": namespace, "port": 443},
-            });
-            by_name.entry(api_service).or_insert(spec);
-        }
+    let of_kinds = parsed.iter().flat_map(|kind| {
+        let versions = kind.versions.iter().enumerate();
+        versions.map(|(index, version)| (kind.group.as_str(), version.name.as_str(), index))
+    });
+    let of_paths = group_versions::ordered(kinds).into_iter();
+    let of_paths = of_paths.map(|(one, index)| (one.group(), one.version(), index));
+    for (group, version, index) in of_kinds.chain(of_paths) {
+        let api_service = format!("{version}.{group}");
+        let priority = 100_usize.saturating_sub(index).max(1);
+        let spec = json!({
+            "group": group,
+            "version": version,
+            "groupPriorityMinimum": 1000,
+            "versionPriority": priority,
+            "service": {"name": name, "namespace": namespace, "port": 443},
+        });
+        by_name.entry(api_service).or_insert(spec);
     }
     let api_version = "apiregistration.k8s.io/v1";
     let made = by_name.into_iter();
@@ -215,7 +226,7 @@ pub struct Grant {
 /// All permissions that the manifests grant to a server.
 pub fn grants(name: &str, namespace: &str, parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Grant> {
     let mut grants = Vec::new();
-    for object in rights((name, namespace), kinds, &api_service_names(parsed), &[]) {
+    for object in rights((name, namespace), kinds, &api_service_names(parsed, kinds), &[]) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (own, place) =
             (text(&object["metadata"]["name"]), text(&object["metadata"]["namespace"]));
@@ -285,7 +296,9 @@ fn rights(
             "verbs": ["list"],
         }));
     }
+    let of_paths = kinds.group_versions().iter().flat_map(|one| one.paths());
     let of_handlers = kinds.iter().flat_map(|kind| &kind.subresources);
+    let of_handlers = of_handlers.chain(of_paths.map(|(_, handlers)| handlers));
     let of_handlers = of_handlers.flat_map(|subresource| subresource.server_rules());
     rules.extend(of_handlers.filter_map(|rule| serde_json::to_value(rule).ok()));
     let is_written = |backend: &Backend| match backend {
@@ -393,6 +406,10 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
             Backend::Elsewhere => {}
         }
     }
+    group_versions::add_rules(kinds, &mut subresources);
+    for group in subresources.keys() {
+        groups.entry(group).or_default();
+    }
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let role = |group: &str, to: &str, rules: Vec<Value>| {
         let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
@@ -414,7 +431,9 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
         }
         let [reading, writing] = subresources.remove(group).unwrap_or_default();
         viewing.extend(reading);
-        roles.push(role(group, "view", viewing));
+        if !viewing.is_empty() {
+            roles.push(role(group, "view", viewing));
+        }
         let mut editing = Vec::new();
         if !writable.is_empty() {
             editing.push(rule(group, &writable, &WRITING));
@@ -688,7 +707,7 @@ mod tests {
             },
         });
         let definition = serde_json::from_value(definition).unwrap();
-        let answer = |_: &User, question: Value| Ok::<_, ReviewError>(question);
+        let answer = async |_: User, question: Value| Ok::<_, ReviewError>(question);
         const TABLE: &str = "package example.com/api/questions/v1 example.com/v1\nQuestion kind\n";
         let types = Arc::new(Types::parse(&[TABLE]).unwrap());
         let kinds = Kinds::new().review(definition, &types, answer);

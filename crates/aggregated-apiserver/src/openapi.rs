@@ -1,4 +1,4 @@
-//! OpenAPI: the operations and the schemas of each kind.
+//! OpenAPI: the operations and the schemas of each kind, and of group versions with paths.
 //!
 //! The documents are generated at the first request, and depend only on the kinds. They contain only the group versions
 //! of this server, because kube-aggregator publishes the content of a document under the name of the server. Each ETag
@@ -139,6 +139,13 @@ impl Documents {
                     described.insert(schemas::name(kind, version, &names.list_kind), list);
                 }
             }
+        }
+        for served in kinds.group_versions() {
+            let described = served.paths.described();
+            let key = (described.group().to_owned(), described.version().to_owned());
+            let (paths, schemas) = by_version.entry(key).or_default();
+            paths.extend(operations::of_group_version(&served.paths));
+            schemas.extend(described.schemas().iter().cloned());
         }
         let info = json!({"title": "Kubernetes", "version": env!("CARGO_PKG_VERSION")});
         let mut v2_paths = Map::new();

@@ -34,7 +34,7 @@ use http::{HeaderName, HeaderValue, Method, Response, Uri};
 use tokio::time::Instant;
 
 use crate::admission::AuditAnnotations;
-use crate::cluster::Attributes;
+use crate::auth::{Attributes, Decision, Verdict};
 use crate::error::{ApiError, Reason};
 use crate::user::User;
 use access_log::Said;
@@ -81,6 +81,8 @@ pub struct Record {
     /// Whether this server serves the requested resource. Only then is the resource among the labels of
     /// metrics, so that clients cannot add labels.
     pub is_served: bool,
+    /// The resource and the subresource for metrics, if clients choose those of the path.
+    pub labels: Option<(&'static str, &'static str)>,
     /// Whether the request is a dry run.
     pub is_dry_run: bool,
     /// Whether the request may last as long as a watch.
@@ -139,6 +141,7 @@ impl Record {
             impersonated: None,
             attributes: None,
             is_served: false,
+            labels: None,
             is_dry_run: false,
             is_long_running: false,
             is_connection: false,
@@ -184,15 +187,16 @@ impl Record {
         }
     }
 
-    /// Records the decision of the authorizer, and its reason.
-    pub fn authorized(&mut self, answer: &Result<(), ApiError>, reason: &str) {
+    /// Records whether the request is authorized, and the decision of the authorizers about the request itself.
+    pub fn authorized(&mut self, answer: &Result<(), ApiError>, given: &Decision) {
         self.reached(Step::Authorized);
         if let Some(trail) = &mut self.trail {
-            trail.authorized(answer, reason);
+            trail.authorized(answer, &given.reason);
         }
         let Some(metrics) = &self.metrics else { return };
         let result = match answer {
             Ok(()) => "allowed",
+            Err(_) if given.verdict == Verdict::Deny => "denied",
             Err(error) if error.is_of_authorization() => "no-opinion",
             Err(_) => "error",
         };

@@ -37,7 +37,7 @@ mod write_context;
 
 pub use crate::openapi::ChangeDocument;
 pub use answers::{Answer, without_body};
-pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
+pub use authenticate::{Authentication, Peer, Presented};
 pub use bounds::Bounds;
 pub use connection_priority::ConnectionPriority;
 pub use deadline::REQUEST_TIMEOUT;
@@ -60,6 +60,7 @@ use http::request::Parts;
 use http::{Method, Request, Response};
 use tracing::Instrument;
 
+use crate::auth::Decision;
 use crate::error::{ApiError, Reason};
 use crate::log_throttle::shown;
 use crate::record::{AUDIT_ID, Arrived, Origin, Record, Step};
@@ -68,7 +69,7 @@ use crate::verb::{self, Freshness, Operation, Redacted, Selection, ServedSubreso
 use admitted::Admitted;
 use authorize::{Authorized, Permission};
 use caller::Caller;
-use custom::CustomRequest;
+use custom::{CustomRequest, CustomTarget};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use refusal::{FAILURES, refuse_as};
 use route::{Destination, Route, Target};
@@ -125,7 +126,9 @@ impl Handler {
     ) -> Result<Response<Body>, ApiError> {
         let route = route::route(&self.served.load().kinds, head)?;
         record.attributes = Some(Arc::clone(&route.attributes));
-        record.is_served = matches!(route.destination, Destination::Target(_));
+        record.is_served =
+            matches!(route.destination, Destination::Target(_) | Destination::Path(_));
+        record.labels = route.labels();
         record.is_long_running = route.longest().is_some();
         record.is_connection = route.custom().is_some_and(|custom| custom.is_connected());
         let deadline = match route.longest() {
@@ -157,10 +160,17 @@ impl Handler {
         let caller = Caller { user: &user, answer: held, permission, authorized };
         let Route { destination, deprecation, .. } = route;
         let answer = match destination {
+            // Boxed, because most requests do not need the memory of this future.
+            Destination::Path(target) => {
+                let custom = Arc::clone(&target.custom);
+                let target = CustomTarget::Path(target);
+                let request = CustomRequest { caller, target, custom, head, is_upgrade };
+                Box::pin(self.custom(request, body, record)).await
+            }
             Destination::Target(target) => match target.custom().cloned() {
                 Some(custom) => {
+                    let target = CustomTarget::Subresource(target);
                     let request = CustomRequest { caller, target, custom, head, is_upgrade };
-                    // Boxed, because most requests do not need the memory of this future.
                     Box::pin(self.custom(request, body, record)).await
                 }
                 None => self.resource(caller, target, head, body, record).await,
@@ -193,7 +203,7 @@ impl Handler {
             let origin = Origin {
                 head,
                 address: peer.address(),
-                has_credentials: authenticate::has_credentials(peer, head),
+                has_credentials: authenticate::has_credentials(&self.authentication, peer, head),
                 is_front_proxy: peer.is_front_proxy(),
             };
             record.authenticated(&answer, &origin);
@@ -220,13 +230,13 @@ impl Handler {
         asked: (&Route, bool),
         record: &mut Record,
     ) -> Result<Authorized, ApiError> {
-        let mut reason = String::new();
-        let authorized = authorize::authorize(&self.cluster, user, asked, &mut reason).await;
+        let mut given = Decision::no_opinion("");
+        let authorized = authorize::authorize(&self.cluster, user, asked, &mut given).await;
         let (decision, authorized) = match authorized {
             Ok(authorized) => (Ok(()), authorized),
             Err(error) => (Err(error), Authorized::default()),
         };
-        record.authorized(&decision, &reason);
+        record.authorized(&decision, &given);
         decision.map(|()| authorized)
     }
 
@@ -261,7 +271,7 @@ impl Handler {
                 }
                 _ => Err(error),
             },
-            Destination::Unserved { .. } | Destination::Target(_) => {
+            Destination::Unserved { .. } | Destination::Target(_) | Destination::Path(_) => {
                 Err(ApiError::no_such_resource())
             }
         }
@@ -317,7 +327,7 @@ impl Handler {
         head: &Parts,
         body: &Bytes,
     ) -> Result<(Permit, bool), ApiError> {
-        let mut permit = self.throttle.throttle(user, target).await?;
+        let mut permit = self.throttle.throttle(user, target.verb).await?;
         let is_json_patch = decode::is_json_patch(target, head);
         let is_costly = throttle::is_costly(target, body, is_json_patch);
         if is_costly {
@@ -387,7 +397,7 @@ impl Handler {
         let fresh = verb::await_freshness(&target.served, freshness).await;
         self.metrics.waited(&kind.group, &kind.names.plural, began.elapsed());
         fresh?;
-        *permit = self.throttle.throttle(caller.user, target).await?;
+        *permit = self.throttle.throttle(caller.user, target.verb).await?;
         record.reached(Step::Fresh);
         Ok(())
     }
@@ -402,7 +412,8 @@ impl Handler {
             let user = self.user(peer, head, &mut record).await?;
             let _head = self.throttle.head(&user, head)?;
             let route = route::route(&self.served.load().kinds, head)?;
-            authorize::authorize(&self.cluster, &user, (&route, false), &mut String::new()).await
+            let mut given = Decision::no_opinion("");
+            authorize::authorize(&self.cluster, &user, (&route, false), &mut given).await
         };
         permitted.await.map(drop).map_err(|error| {
             let mut response = refuse(&error);

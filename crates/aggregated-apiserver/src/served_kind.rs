@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backend::{BackendStore, DirectReader};
 use crate::kind::{Kind, MOST_RIGHTS, MissingRights, ProtectedFields, ReviewHandler, Version};
 use crate::object::Object;
+use crate::paths::ParsedGroupVersion;
 use crate::storage::{self, Collection, MARK_BITS, Revision, Store, StoreError};
 use crate::watch_cache::WatchCache;
 
@@ -264,30 +265,61 @@ impl fmt::Debug for ServedKind {
     }
 }
 
-/// All served kinds, in the order of their registration.
+/// A served group version whose paths code of the user handles.
+#[derive(Clone, Debug)]
+pub struct ServedGroupVersion {
+    /// The paths and their handlers.
+    pub paths: ParsedGroupVersion,
+    /// Cancelled when the server drains. Long requests then end.
+    pub ended: CancellationToken,
+}
+
+/// All served kinds and group versions, in the order of their registration.
 #[derive(Clone, Debug, Default)]
-pub struct ServedKinds(Vec<ServedKind>);
+pub struct ServedKinds {
+    kinds: Vec<ServedKind>,
+    group_versions: Arc<[ServedGroupVersion]>,
+}
 
 impl ServedKinds {
     /// Creates the list of these kinds.
     pub fn new(kinds: Vec<ServedKind>) -> Self {
-        Self(kinds)
+        Self { kinds, ..Self::default() }
+    }
+
+    /// Sets the group versions whose paths code of the user handles.
+    #[must_use]
+    pub fn with_group_versions(self, group_versions: Arc<[ServedGroupVersion]>) -> Self {
+        Self { group_versions, ..self }
+    }
+
+    /// The group versions whose paths code of the user handles.
+    pub fn group_versions(&self) -> &[ServedGroupVersion] {
+        &self.group_versions
+    }
+
+    /// Returns the group version whose paths code of the user handles.
+    pub fn group_version(&self, group: &str, version: &str) -> Option<&ServedGroupVersion> {
+        self.group_versions.iter().find(|served| {
+            let described = served.paths.described();
+            (described.group(), described.version()) == (group, version)
+        })
     }
 
     /// Adds a kind.
     pub fn push(&mut self, kind: ServedKind) {
-        self.0.push(kind);
+        self.kinds.push(kind);
     }
 
     /// Removes the first kind that the predicate accepts, and returns it.
     pub fn remove(&mut self, is_meant: impl Fn(&ServedKind) -> bool) -> Option<ServedKind> {
-        let place = self.0.iter().position(is_meant)?;
-        Some(self.0.remove(place))
+        let place = self.kinds.iter().position(is_meant)?;
+        Some(self.kinds.remove(place))
     }
 
     /// Iterates over all kinds.
     pub fn iter(&self) -> impl Iterator<Item = &ServedKind> {
-        self.0.iter()
+        self.kinds.iter()
     }
 
     /// Returns the kind and the version for the parts of a request path.
@@ -298,7 +330,7 @@ impl ServedKinds {
         plural: &str,
     ) -> Option<(&ServedKind, &Arc<Version>)> {
         let is_meant = |kind: &Kind| kind.group == group && kind.names.plural == plural;
-        let served = self.0.iter().find(|served| is_meant(&served.kind))?;
+        let served = self.kinds.iter().find(|served| is_meant(&served.kind))?;
         Some((served, served.kind.version(version)?))
     }
 }

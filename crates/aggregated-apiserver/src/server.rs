@@ -13,6 +13,7 @@ mod connection;
 mod connection_slots;
 mod draining;
 mod frame_budget;
+mod group_versions;
 mod heads;
 mod health;
 mod hooks;
@@ -53,12 +54,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::authorization::v1::{SubjectAccessReviewSpec, SubjectAccessReviewStatus};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::{Authenticators, Authorizers};
 use crate::clock::Clock;
-use crate::cluster::{Authorizer, Cluster};
+use crate::cluster::Cluster;
 use crate::definition::{self, Kinds};
 use crate::document::Document;
 use crate::error::StartError;
@@ -101,7 +102,8 @@ pub struct ApiServer {
     store: Option<Arc<dyn Store>>,
     audit: Option<Arc<Audit>>,
     traces: Option<Arc<Traces>>,
-    authorizer: Option<Authorizer>,
+    authenticators: Authenticators,
+    authorizers: Authorizers,
     request_timeout: Duration,
     patterns: PatternCache,
     hooks: Box<Hooks>,
@@ -139,7 +141,8 @@ impl ApiServer {
             store: None,
             audit: None,
             traces: None,
-            authorizer: None,
+            authenticators: Authenticators::default(),
+            authorizers: Authorizers::default(),
             request_timeout: REQUEST_TIMEOUT,
             patterns: PatternCache::default(),
             hooks: Box::default(),
@@ -238,31 +241,19 @@ impl ApiServer {
         self
     }
 
-    /// Authorizes requests with this function instead of the cluster. The function is called for each permission that a
-    /// request needs, unless the user is a member of `system:masters`, and again every few minutes while a watch is
-    /// open. Its results are not cached and requests wait for it, so it must be fast. The server reads the fields
-    /// `allowed`, `denied` and `reason` of its result.
-    ///
-    /// ```
-    /// use aggregated_apiserver::{ApiServer, Kinds};
-    /// use k8s_openapi::api::authorization::v1::SubjectAccessReviewStatus;
-    ///
-    /// let server = ApiServer::new("foo-server", Kinds::new()).with_authorizer(|asked| {
-    ///     let reads = |verb: &str| ["get", "list", "watch"].contains(&verb);
-    ///     let resource = asked.resource_attributes.as_ref();
-    ///     let allowed = resource.and_then(|asked| asked.verb.as_deref()).is_some_and(reads);
-    ///     SubjectAccessReviewStatus { allowed, ..Default::default() }
-    /// });
-    /// ```
+    /// Authenticates requests with this chain. The default are the built-in authenticators. The module
+    /// [`auth`](crate::auth) has an example.
     #[must_use]
-    pub fn with_authorizer(
-        mut self,
-        authorizer: impl Fn(&SubjectAccessReviewSpec) -> SubjectAccessReviewStatus
-        + Send
-        + Sync
-        + 'static,
-    ) -> Self {
-        self.authorizer = Some(Arc::new(authorizer));
+    pub fn with_authenticators(mut self, authenticators: Authenticators) -> Self {
+        self.authenticators = authenticators;
+        self
+    }
+
+    /// Authorizes requests with this chain. The default is the built-in authorizer, which asks the cluster. The module
+    /// [`auth`](crate::auth) has an example.
+    #[must_use]
+    pub fn with_authorizers(mut self, authorizers: Authorizers) -> Self {
+        self.authorizers = authorizers;
         self
     }
 
@@ -398,7 +389,7 @@ impl ApiServer {
         }
         let cluster = Cluster::new(client)
             .with_source_memory(bounds.source_memory)
-            .with_authorizer(self.authorizer.clone());
+            .with_authorizers(self.authorizers.clone());
         if args.copy_stored_objects {
             // The copy must be complete before the first request can arrive.
             let stored = kinds.iter().zip(self.kinds.iter());
@@ -424,7 +415,7 @@ impl ApiServer {
         let namespace = args.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let loopback = Loopback::default();
         let cluster = Cluster::new(loopback.client_of_itself());
-        let cluster = cluster.with_authorizer(self.authorizer.clone());
+        let cluster = cluster.with_authorizers(self.authorizers.clone());
         let cluster = (cluster, Impersonation::Authorized);
         self.listen((args, bounds), kinds, cluster, namespace, loopback)
     }
@@ -487,13 +478,13 @@ impl ApiServer {
         if args.drop_managed_fields {
             self.managed_fields = ManagedFields::Dropped;
         }
-        let trusted = Trusted::new(args, cluster.clone())?;
+        let trusted = Trusted::new(args, cluster.clone(), self.authenticators.clone())?;
         let identity = Identity {
             service: args.service_name.clone().unwrap_or_else(|| self.name.clone()),
             namespace,
             secret: manifests::secret(&self.name),
             api_services: match impersonation {
-                Impersonation::Refused => manifests::api_service_names(&kinds),
+                Impersonation::Refused => manifests::api_service_names(&kinds, &self.kinds),
                 // Without a cluster, no client uses the name of a Service.
                 Impersonation::Authorized => Vec::new(),
             },
@@ -530,8 +521,9 @@ impl ApiServer {
                 (Cluster::new(loopback.client_of_itself()), Impersonation::Authorized)
             }
         };
-        let cluster = cluster.with_authorizer(self.authorizer.clone());
+        let cluster = cluster.with_authorizers(self.authorizers.clone());
         let authentication = Authentication {
+            authenticators: self.authenticators.clone(),
             delegated: Arc::default(),
             cluster: Some(cluster.clone()),
             impersonation,

@@ -103,6 +103,7 @@ pub(crate) use error::Refusal;
 pub use forward::forward;
 pub use kubernetes_streams::remote_command::{Outcome, Session, TerminalSize};
 pub use parameters::Parameters;
+pub(crate) use parameters::schema_of;
 pub(crate) use parent::ParentObject;
 pub use parent::{Parent, ParentKey, SubPath};
 pub(crate) use streams::Unchanged;
@@ -208,14 +209,14 @@ impl Subresource {
         self.on(&[Method::GET, Method::POST], handler)
     }
 
-    /// Handles GET, HEAD, POST, PUT, PATCH and DELETE requests on the subresource and on all paths below it;
+    /// Handles GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS requests on the subresource and on all paths below it;
     /// [`SubPath`] is the rest of the path. The subresource is [long-running](Self::long_running). Bodies are not
-    /// limited, because they are forwarded while they arrive.
+    /// limited, because they are forwarded while they arrive. OPTIONS needs permission for all verbs (`*`).
     pub fn proxy<H: Handler<T, ()>, T: 'static>(mut self, handler: H) -> Self {
         use Method as M;
         self.shape = Shape::Proxy;
         self.longest.get_or_insert(LONGEST);
-        self.on(&[M::GET, M::POST, M::PUT, M::PATCH, M::DELETE], handler)
+        self.on(&[M::GET, M::POST, M::PUT, M::PATCH, M::DELETE, M::OPTIONS], handler)
     }
 
     fn on<H: Handler<T, ()>, T: 'static>(mut self, methods: &[Method], handler: H) -> Self {
@@ -311,6 +312,11 @@ impl Subresource {
     /// The methods that have handlers.
     pub(crate) fn methods(&self) -> impl Iterator<Item = &Method> {
         self.handlers.methods()
+    }
+
+    /// Whether a method has a handler.
+    pub(crate) fn handles(&self, method: &Method) -> bool {
+        self.handlers.find(method).is_some()
     }
 
     /// Whether paths below the subresource belong to it.

@@ -18,14 +18,17 @@ use std::sync::{Arc, Mutex};
 use aggregated_apiserver::admission::{
     AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
+use aggregated_apiserver::auth::{
+    Attributes, AuthError, Authenticated, AuthenticationRequest, Authenticator, Authenticators,
+    Authorizers, Decision, authorizer_fn,
+};
 use aggregated_apiserver::subresource::Subresource;
 use aggregated_apiserver::{InProcess, Kind, Kinds, User};
 use axum::body::Body;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use k8s_openapi::api::authorization::v1::SubjectAccessReviewStatus;
 use serde_json::{Map, Value, json};
 use test_server::{admin, api_server, ask, server_of, unreachable_cluster, user};
 
@@ -222,7 +225,7 @@ async fn proxies_get_all_methods_and_paths() {
         assert_eq!(status, 200, "{answer}");
         (answer["method"].clone(), answer["path"].clone(), answer["query"].clone())
     };
-    for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
         let expected = (method.into(), "api/v1/pods".into(), "watch=true&x=%20".into());
         assert_eq!(proxied(method, "a/proxy/api/v1/pods?watch=true&x=%20").await, expected);
     }
@@ -256,13 +259,31 @@ async fn proxies_get_all_methods_and_paths() {
     // The path that is authorized is the one that is handled.
     let (status, error) = send_json(&server, "GET", "a%2Fproxy%2Fx", "").await;
     assert_eq!(status, 400, "{error}");
-    let (status, _) = send(&server, "OPTIONS", "a/proxy/x", "").await;
+    let (status, _) = send(&server, "TRACE", "a/proxy/x", "").await;
     assert_eq!(status, 405);
+}
+
+/// An authenticator that reads a header of its own.
+struct ApiKeys;
+
+impl Authenticator for ApiKeys {
+    fn credential_headers(&self) -> Vec<HeaderName> {
+        vec![HeaderName::from_static("x-api-key")]
+    }
+
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a AuthenticationRequest<'_>,
+    ) -> BoxFuture<'a, Result<Option<Authenticated>, AuthError>> {
+        async { Ok(None) }.boxed()
+    }
 }
 
 #[tokio::test]
 async fn handlers_do_not_get_the_credentials_of_a_request() {
-    let server = serving().await;
+    let chain = Authenticators::new().with(ApiKeys).built_in();
+    let server = api_server(kinds(&Log::default())).with_authenticators(chain);
+    let server = with_machine(server.in_process(unreachable_cluster()).await.unwrap()).await;
     let request = Request::get(format!("{MACHINES}/a/proxy"))
         .header("authorization", "Bearer secret")
         .header("x-remote-user", "forged")
@@ -272,6 +293,7 @@ async fn handlers_do_not_get_the_credentials_of_a_request() {
             "base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io",
         )
         .header("x-own", "kept")
+        .header("x-api-key", "secret")
         .body(Body::empty());
     let (_, answer) = text(server.respond(admin(), request.unwrap()).await).await;
     let answer: Value = serde_json::from_str(&answer).unwrap();
@@ -281,25 +303,28 @@ async fn handlers_do_not_get_the_credentials_of_a_request() {
         headers.contains(&"x-own") && headers.contains(&"sec-websocket-protocol"),
         "{headers:?}"
     );
-    let secret = |name: &&str| *name == "authorization" || name.starts_with("x-remote");
+    let secret =
+        |name: &&str| ["authorization", "x-api-key"].contains(name) || name.starts_with("x-remote");
     assert!(!headers.iter().any(secret), "{headers:?}");
 }
 
 /// A server whose authorizer allows these permissions, as `verb resource/subresource`, and the machine `a`.
 async fn authorized(allowed: &'static [&'static str]) -> InProcess {
-    let server = api_server(kinds(&Log::default())).with_authorizer(move |asked| {
-        let asked = asked.resource_attributes.as_ref();
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let allowed = asked.is_some_and(|asked| {
-            let resource = format!("{} {}", text(&asked.verb), text(&asked.resource));
-            let full = match asked.subresource.as_deref() {
-                Some(subresource) => format!("{resource}/{subresource}"),
-                None => resource,
-            };
-            allowed.contains(&full.as_str())
-        });
-        SubjectAccessReviewStatus { allowed, ..Default::default() }
+    let authorizer = authorizer_fn(move |_, asked| {
+        let Attributes::Resource { verb, resource, subresource, .. } = asked else {
+            return Decision::no_opinion("");
+        };
+        let full = match subresource.as_str() {
+            "" => format!("{verb} {resource}"),
+            subresource => format!("{verb} {resource}/{subresource}"),
+        };
+        match allowed.contains(&full.as_str()) {
+            true => Decision::allow(""),
+            false => Decision::no_opinion(""),
+        }
     });
+    let server = api_server(kinds(&Log::default()));
+    let server = server.with_authorizers(Authorizers::new().with(authorizer));
     with_machine(server.in_process(unreachable_cluster()).await.unwrap()).await
 }
 
@@ -395,8 +420,8 @@ impl AdmissionPlugin for Gate {
 async fn admission_sees_requests_that_may_have_effects() {
     let gate = Gate::default();
     let kinds: Kinds = kinds(&Log::default()).with_admission_plugin(gate.clone());
-    let allowing = |_: &_| SubjectAccessReviewStatus { allowed: true, ..Default::default() };
-    let server = api_server(kinds).with_authorizer(allowing);
+    let allowing = Authorizers::new().with(authorizer_fn(|_, _| Decision::allow("")));
+    let server = api_server(kinds).with_authorizers(allowing);
     let server = with_machine(server.in_process(unreachable_cluster()).await.unwrap()).await;
     let status = async |user: User, method, path| {
         let (status, text) = text(server.respond(user, request(method, path, "")).await).await;

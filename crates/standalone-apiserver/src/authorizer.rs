@@ -13,15 +13,15 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use aggregated_apiserver::User;
+use aggregated_apiserver::auth::{self, Attributes, AuthError, Decision};
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
+use futures::future::{BoxFuture, ready};
 use k8s_openapi::api::authorization::v1::{
-    NonResourceRule, ResourceRule, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
-    SubjectRulesReviewStatus,
+    NonResourceRule, ResourceRule, SubjectRulesReviewStatus,
 };
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
 
 pub(crate) use escalation::NoEscalation;
-pub(crate) use policy_rules::Request;
 use roles::Roles;
 
 const MASTERS: &str = "system:masters";
@@ -46,33 +46,13 @@ impl Authorizer {
         let _ = self.objects.set(objects);
     }
 
-    /// Answers a SubjectAccessReview.
-    pub(crate) fn review(&self, spec: &SubjectAccessReviewSpec) -> SubjectAccessReviewStatus {
-        let user = User {
-            name: spec.user.clone().unwrap_or_default(),
-            groups: spec.groups.clone().unwrap_or_default(),
-            ..User::default()
-        };
-        let request = match (&spec.resource_attributes, &spec.non_resource_attributes) {
-            (Some(resource), _) => Request::Resource(resource),
-            (None, Some(path)) => Request::Path(path),
-            (None, None) => return SubjectAccessReviewStatus::default(),
-        };
-        self.decide(&user, request)
-    }
-
     /// Decides whether a user is allowed a request, and why.
-    pub(crate) fn decide(&self, user: &User, request: Request<'_>) -> SubjectAccessReviewStatus {
-        let status = |allowed, reason: String| SubjectAccessReviewStatus {
-            allowed,
-            reason: Some(reason).filter(|reason| !reason.is_empty()),
-            ..SubjectAccessReviewStatus::default()
-        };
+    pub(crate) fn decide(&self, user: &User, request: &Attributes) -> Decision {
         if is_master(user) {
-            return status(true, String::new());
+            return Decision::allow("");
         }
         let (roles, mut allowed, mut not_found) = (self.roles(), None, Vec::new());
-        roles.visit(user, request.namespace(), |granted| {
+        roles.visit(user, policy_rules::namespace(request), |granted| {
             match granted {
                 Ok(granted) if policy_rules::allows(granted.rule, request) => {
                     allowed = Some(granted.reason());
@@ -84,8 +64,8 @@ impl Authorizer {
             ControlFlow::Continue(())
         });
         match allowed {
-            Some(reason) => status(true, reason),
-            None => status(false, reason_of(&not_found)),
+            Some(reason) => Decision::allow(reason),
+            None => Decision::no_opinion(reason_of(&not_found)),
         }
     }
 
@@ -171,6 +151,27 @@ impl Authorizer {
             drop(before);
         }
         roles
+    }
+}
+
+/// The RBAC authorizer, as a part of a chain.
+pub(crate) struct Rbac(pub(crate) Arc<Authorizer>);
+
+impl auth::Authorizer for Rbac {
+    fn authorize<'a>(
+        &'a self,
+        user: &'a User,
+        attributes: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, AuthError>> {
+        Box::pin(ready(Ok(self.0.decide(user, attributes))))
+    }
+
+    fn rules<'a>(
+        &'a self,
+        user: &'a User,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, SubjectRulesReviewStatus> {
+        Box::pin(ready(self.0.rules(user, namespace)))
     }
 }
 

@@ -48,6 +48,7 @@ use aggregated_apiserver::{Kind, Kinds};
 
 pub(crate) use admission::PodSecurityConfiguration;
 
+use crate::pods::PodHandlers;
 use crate::service_account_tokens::ServiceAccountTokens;
 
 /// The types of Kubernetes' own objects. A test parses the whole table, and a server does not start if it cannot be
@@ -69,6 +70,7 @@ const TABLE: &str = include_str!("built_in/types.txt");
 pub(crate) fn kinds(
     tokens: &Arc<ServiceAccountTokens>,
     pod_security: PodSecurityConfiguration,
+    pods: PodHandlers,
 ) -> Result<Kinds, BuiltInKindError> {
     if let Err(why) = &*READ_TYPES {
         return Err(BuiltInKindError::new("of any name", why));
@@ -82,7 +84,7 @@ pub(crate) fn kinds(
         core::node::row().kind(),
         core::persistent_volume_claim::row().kind(),
         core::persistent_volume::row().kind(),
-        core::pod::row().kind(),
+        core::pod::row().kind().map(|kind| pods.add_to(kind)),
         core::replication_controller::row().kind(),
         core::resource_quota::row().kind(),
         core::secret::row().kind(),

@@ -34,6 +34,7 @@ mod files;
 mod jwt;
 mod kubeconfig;
 mod objects;
+pub mod pods;
 mod reviews;
 mod service_account_tokens;
 mod standalone;

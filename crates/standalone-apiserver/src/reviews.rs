@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use aggregated_apiserver::auth::{Attributes, Authenticators, Authorizers, Verdict};
 use aggregated_apiserver::strategy::ReviewError;
 use aggregated_apiserver::{FieldError, Kinds, User};
+use futures::future::ready;
 use k8s_openapi::api::authentication::v1::{
     SelfSubjectReview, SelfSubjectReviewStatus, TokenReview, TokenReviewStatus, UserInfo,
 };
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview,
     SelfSubjectRulesReview, SubjectAccessReview, SubjectAccessReviewSpec,
+    SubjectAccessReviewStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 
-use crate::authorizer::{Authorizer, Request};
 use crate::built_in::{TYPES, review};
 use crate::controllers::definitions::Now;
 use crate::service_account_tokens::{AuthenticatedToken, ISSUER, ServiceAccountTokens};
@@ -22,112 +24,202 @@ use crate::service_account_tokens::{AuthenticatedToken, ISSUER, ServiceAccountTo
 /// Static tokens and their users.
 pub(crate) type Tokens = Vec<(String, User)>;
 
-/// The kinds of reviews, with these static tokens.
-pub(crate) fn kinds(
-    tokens: Tokens,
-    accounts: Arc<ServiceAccountTokens>,
-    authorizer: &Arc<Authorizer>,
-    now: Now,
-) -> Result<Kinds, serde_json::Error> {
-    let clock = Arc::clone(&now);
-    let [own, own_rules, of_any, of_namespace] = [(); 4].map(|()| Arc::clone(authorizer));
+/// The user of the server's requests to itself.
+const ITSELF: &str = "system:apiserver";
+
+/// The sources that reviews of tokens and permissions read.
+pub(crate) struct Reviewers {
+    pub(crate) tokens: Tokens,
+    pub(crate) accounts: Arc<ServiceAccountTokens>,
+    pub(crate) authenticators: Authenticators,
+    pub(crate) authorizers: Authorizers,
+    pub(crate) now: Now,
+}
+
+/// The kinds of reviews.
+pub(crate) fn kinds(reviewers: Reviewers) -> Result<Kinds, serde_json::Error> {
+    let all = Arc::new(reviewers);
+    let [own, of_token, own_access, own_rules, of_any, of_namespace] =
+        [(); 6].map(|()| Arc::clone(&all));
     let kinds = Kinds::new()
-        .review(
-            review::<SelfSubjectReview>()?,
-            &TYPES,
-            move |user, mut asked: SelfSubjectReview| {
-                asked.metadata.creation_timestamp = Some(Time(now()));
-                asked.status = Some(SelfSubjectReviewStatus { user_info: Some(info(user)) });
-                Ok(asked)
-            },
-        )
-        .review(review::<TokenReview>()?, &TYPES, move |_, mut asked: TokenReview| {
-            let token = asked.spec.token.as_str();
-            if token.is_empty() {
-                let why = "token is required for TokenReview in authentication";
-                return Err(ReviewError::BadRequest(why.to_owned()));
-            }
-            let audiences = asked.spec.audiences.as_deref().unwrap_or_default();
-            // Static tokens are valid for the audience of this server.
-            let is_ours = audiences.is_empty() || audiences.iter().any(|one| one == ISSUER);
-            let known = tokens.iter().find(|(known, _)| is_ours && known == token);
-            let authenticated = match known {
-                Some((_, user)) => Some(AuthenticatedToken {
-                    user: user.clone(),
-                    audiences: vec![ISSUER.to_owned()],
-                }),
-                None => accounts.review(token, audiences, clock()),
-            };
-            let audiences =
-                authenticated.as_ref().map(|authenticated| authenticated.audiences.clone());
-            let user = authenticated.map(|authenticated| info(&authenticated.user));
-            asked.status = Some(TokenReviewStatus {
-                authenticated: Some(user.is_some()),
-                error: user.is_none().then(|| "invalid bearer token".to_owned()),
-                user,
-                audiences,
-            });
-            Ok(asked)
+        .review(review::<SelfSubjectReview>()?, &TYPES, move |user, asked: SelfSubjectReview| {
+            let mut asked = asked;
+            asked.metadata.creation_timestamp = Some(Time((own.now)()));
+            asked.status = Some(SelfSubjectReviewStatus { user_info: Some(info(&user)) });
+            ready(Ok(asked))
+        })
+        .review(review::<TokenReview>()?, &TYPES, move |user, asked: TokenReview| {
+            let all = Arc::clone(&of_token);
+            async move { all.review_token(&user, asked).await }
         })
         .review(
             review::<SelfSubjectAccessReview>()?,
             &TYPES,
             move |user, mut asked: SelfSubjectAccessReview| {
-                let (resource, path) =
-                    (&asked.spec.resource_attributes, &asked.spec.non_resource_attributes);
-                check(&asked.metadata, about(resource, path))?;
-                let request = match (resource, path) {
-                    (Some(resource), _) => Some(Request::Resource(resource)),
-                    (None, path) => path.as_ref().map(Request::Path),
-                };
-                asked.status = request.map(|request| own.decide(user, request));
-                Ok(asked)
+                let all = Arc::clone(&own_access);
+                async move {
+                    let (resource, path) =
+                        (&asked.spec.resource_attributes, &asked.spec.non_resource_attributes);
+                    check(&asked.metadata, about(resource, path))?;
+                    asked.status = Some(all.decide(&user, (resource, path)).await);
+                    Ok(asked)
+                }
             },
         )
         .review(
             review::<SelfSubjectRulesReview>()?,
             &TYPES,
             move |user, mut asked: SelfSubjectRulesReview| {
-                let spec = std::mem::take(&mut asked.spec);
-                let Some(namespace) = spec.namespace.filter(|namespace| !namespace.is_empty())
-                else {
-                    return Err(ReviewError::BadRequest("no namespace on request".to_owned()));
-                };
-                asked.metadata = ObjectMeta::default();
-                asked.status = Some(own_rules.rules(user, &namespace));
-                Ok(asked)
+                let all = Arc::clone(&own_rules);
+                async move {
+                    let spec = std::mem::take(&mut asked.spec);
+                    let Some(namespace) = spec.namespace.filter(|namespace| !namespace.is_empty())
+                    else {
+                        return Err(ReviewError::BadRequest("no namespace on request".to_owned()));
+                    };
+                    asked.metadata = ObjectMeta::default();
+                    asked.status = Some(all.authorizers.rules(&user, &namespace).await);
+                    Ok(asked)
+                }
             },
         )
         .review(
             review::<SubjectAccessReview>()?,
             &TYPES,
             move |_, mut asked: SubjectAccessReview| {
-                check(&asked.metadata, of_subject(&asked.spec))?;
-                asked.status = Some(of_any.review(&asked.spec));
-                Ok(asked)
+                let all = Arc::clone(&of_any);
+                async move {
+                    check(&asked.metadata, of_subject(&asked.spec))?;
+                    asked.status = Some(all.review_access(&asked.spec).await);
+                    Ok(asked)
+                }
             },
         )
         .review(
             review::<LocalSubjectAccessReview>()?,
             &TYPES,
             move |_, mut asked: LocalSubjectAccessReview| {
-                let mut faults = of_subject(&asked.spec);
-                let own = asked.metadata.namespace.clone().unwrap_or_default();
-                let resource = asked.spec.resource_attributes.as_ref();
-                let named = resource.and_then(|resource| resource.namespace.clone());
-                if named.unwrap_or_default() != own {
-                    let why = "must match metadata.namespace";
-                    let at = "spec.resourceAttributes.namespace";
-                    faults.push(FieldError::invalid(at, format!("{own:?}"), why));
+                let all = Arc::clone(&of_namespace);
+                async move {
+                    let mut faults = of_subject(&asked.spec);
+                    let own = asked.metadata.namespace.clone().unwrap_or_default();
+                    let resource = asked.spec.resource_attributes.as_ref();
+                    let named = resource.and_then(|resource| resource.namespace.clone());
+                    if named.unwrap_or_default() != own {
+                        let why = "must match metadata.namespace";
+                        let at = "spec.resourceAttributes.namespace";
+                        faults.push(FieldError::invalid(at, format!("{own:?}"), why));
+                    }
+                    let namespace = asked.metadata.namespace.take();
+                    check(&asked.metadata, faults)?;
+                    asked.metadata.namespace = namespace;
+                    asked.status = Some(all.review_access(&asked.spec).await);
+                    Ok(asked)
                 }
-                let namespace = asked.metadata.namespace.take();
-                check(&asked.metadata, faults)?;
-                asked.metadata.namespace = namespace;
-                asked.status = Some(of_namespace.review(&asked.spec));
-                Ok(asked)
             },
         );
     Ok(kinds)
+}
+
+impl Reviewers {
+    async fn review_token(
+        &self,
+        user: &User,
+        mut asked: TokenReview,
+    ) -> Result<TokenReview, ReviewError> {
+        let token = asked.spec.token.as_str();
+        if token.is_empty() {
+            let why = "token is required for TokenReview in authentication";
+            return Err(ReviewError::BadRequest(why.to_owned()));
+        }
+        let audiences = asked.spec.audiences.as_deref().unwrap_or_default();
+        // Static tokens are valid for the audience of this server.
+        let is_ours = audiences.is_empty() || audiences.iter().any(|one| one == ISSUER);
+        let known = self.tokens.iter().find(|(known, _)| is_ours && known == token);
+        let authenticated = match known {
+            Some((_, user)) => {
+                Some(AuthenticatedToken { user: user.clone(), audiences: vec![ISSUER.to_owned()] })
+            }
+            None => self.accounts.review(token, audiences, (self.now)()),
+        };
+        let authenticated = match authenticated {
+            // The chain of the request calls the other authenticators itself.
+            None if user.name != ITSELF => self.own_token(token, audiences, is_ours).await,
+            authenticated => authenticated,
+        };
+        let audiences = authenticated.as_ref().map(|authenticated| authenticated.audiences.clone());
+        let user = authenticated.map(|authenticated| info(&authenticated.user));
+        asked.status = Some(TokenReviewStatus {
+            authenticated: Some(user.is_some()),
+            error: user.is_none().then(|| "invalid bearer token".to_owned()),
+            user,
+            audiences,
+        });
+        Ok(asked)
+    }
+
+    /// The user of a token that an added authenticator knows, if the token is valid for a requested audience. A token
+    /// without audiences is valid for this server.
+    async fn own_token(
+        &self,
+        token: &str,
+        requested: &[String],
+        is_ours: bool,
+    ) -> Option<AuthenticatedToken> {
+        let found = self.authenticators.authenticate_token(token).await;
+        let found = found.unwrap_or_else(|error| {
+            tracing::debug!(%error, "a TokenReview has an invalid token");
+            None
+        })?;
+        let audiences = match (found.audiences.is_empty(), requested.is_empty()) {
+            (true, _) if is_ours => vec![ISSUER.to_owned()],
+            (_, true) => found.audiences,
+            _ => {
+                let is_requested = |audience: &String| requested.contains(audience);
+                found.audiences.into_iter().filter(is_requested).collect()
+            }
+        };
+        (!audiences.is_empty()).then_some(AuthenticatedToken { user: found.user, audiences })
+    }
+
+    /// Answers a SubjectAccessReview.
+    async fn review_access(&self, spec: &SubjectAccessReviewSpec) -> SubjectAccessReviewStatus {
+        let user = User {
+            name: spec.user.clone().unwrap_or_default(),
+            uid: spec.uid.clone(),
+            groups: spec.groups.clone().unwrap_or_default(),
+            extra: spec.extra.clone().unwrap_or_default(),
+        };
+        let asked = (&spec.resource_attributes, &spec.non_resource_attributes);
+        self.decide(&user, asked).await
+    }
+
+    async fn decide(
+        &self,
+        user: &User,
+        asked: (&Option<ResourceAttributes>, &Option<NonResourceAttributes>),
+    ) -> SubjectAccessReviewStatus {
+        let attributes = match asked {
+            (Some(resource), _) => Attributes::from(resource),
+            (None, Some(path)) => Attributes::from(path),
+            (None, None) => return SubjectAccessReviewStatus::default(),
+        };
+        match self.authorizers.authorize(user, &attributes).await {
+            Ok(decision) => SubjectAccessReviewStatus {
+                allowed: decision.is_allowed(),
+                denied: (decision.verdict == Verdict::Deny).then_some(true),
+                reason: Some(decision.reason).filter(|reason| !reason.is_empty()),
+                ..SubjectAccessReviewStatus::default()
+            },
+            Err(error) => {
+                tracing::warn!(%error, "cannot answer an access review");
+                SubjectAccessReviewStatus {
+                    evaluation_error: Some("an authorizer did not respond".to_owned()),
+                    ..SubjectAccessReviewStatus::default()
+                }
+            }
+        }
+    }
 }
 
 /// Checks that a review has no metadata.

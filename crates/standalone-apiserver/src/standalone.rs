@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aggregated_apiserver::auth::{Authenticators, Authorizers};
 use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
 use jiff::Timestamp;
@@ -13,13 +14,15 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::admission_webhooks::AdmissionWebhooks;
-use crate::authorizer::{Authorizer, NoEscalation, bootstrap_policy};
+use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
 use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
 use crate::controllers::{Controllers, aggregated_roles, namespace_objects};
 use crate::files::{self, LoadedObject};
 use crate::objects::{self, ObjectError};
+use crate::pods::PodHandlers;
+use crate::reviews::Reviewers;
 use crate::service_account_tokens::ServiceAccountTokens;
 use crate::test_server::admin;
 use crate::{
@@ -113,12 +116,34 @@ impl StandaloneError {
 pub struct Standalone {
     name: String,
     kinds: Kinds,
+    authenticators: Authenticators,
+    authorizers: Authorizers,
 }
 
 impl Standalone {
     /// Creates a server of this name with these kinds.
     pub fn new(name: &str, kinds: Kinds) -> Self {
-        Self { name: name.to_owned(), kinds }
+        Self {
+            name: name.to_owned(),
+            kinds,
+            authenticators: Authenticators::default(),
+            authorizers: Authorizers::default(),
+        }
+    }
+
+    /// Authenticates requests with this chain. The authenticators of the chain also answer TokenReviews.
+    #[must_use]
+    pub fn with_authenticators(mut self, authenticators: Authenticators) -> Self {
+        self.authenticators = authenticators;
+        self
+    }
+
+    /// Authorizes requests with this chain. Its built-in authorizer is RBAC. The chain also answers reviews of access
+    /// and of rules.
+    #[must_use]
+    pub fn with_authorizers(mut self, authorizers: Authorizers) -> Self {
+        self.authorizers = authorizers;
+        self
     }
 
     /// Serves on the loopback address until SIGTERM or SIGINT. When the server is ready, it prints the line that
@@ -170,16 +195,28 @@ impl Standalone {
         let accounts =
             accounts.map_err(|why| StandaloneError::file(folder_flag, folder.path(), &why))?;
         let authorizer = Authorizer::new();
-        let reviews = reviews::kinds(tokens, Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
-        let kinds = built_in::kinds(&accounts, pod_security)?.merge(reviews);
+        let authorizers = self.authorizers.with_built_in(Rbac(Arc::clone(&authorizer)));
+        let reviews = reviews::kinds(Reviewers {
+            tokens,
+            accounts: Arc::clone(&accounts),
+            authenticators: self.authenticators.clone(),
+            authorizers: authorizers.clone(),
+            now: Arc::clone(&now),
+        })?;
+        let kinds =
+            built_in::kinds(&accounts, pod_security, PodHandlers::default())?.merge(reviews);
         let own_kinds: Vec<String> = self.kinds.plural_names().map(str::to_owned).collect();
         let kinds = kinds.kind(built_in::events()?).merge(self.kinds);
-        let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
+        let kinds = kinds.with_admission_plugin(NoEscalation {
+            roles: Arc::clone(&authorizer),
+            authorizers: authorizers.clone(),
+        });
         let webhooks = AdmissionWebhooks::new();
         let kinds = webhooks.of(kinds);
         let args = on_this_machine(args, &certificates);
         let server = ApiServer::new(&self.name, kinds).with_kubernetes_version(KUBERNETES);
-        let bound = with_own(server, &accounts, &authorizer).bind_without_cluster(&args)?;
+        let server = server.with_authenticators(self.authenticators).with_authorizers(authorizers);
+        let bound = with_documents(server, &accounts).bind_without_cluster(&args)?;
         let config = folder.path().join("kubeconfig");
         let (flag, config) = match &own.write_kubeconfig {
             Some(file) => ("write-kubeconfig", file.clone()),
@@ -226,14 +263,8 @@ impl Standalone {
     }
 }
 
-/// Adds the documents with the keys of ServiceAccount tokens, and the RBAC authorizer.
-pub(crate) fn with_own(
-    server: ApiServer,
-    accounts: &ServiceAccountTokens,
-    authorizer: &Arc<Authorizer>,
-) -> ApiServer {
-    let authorizer = Arc::clone(authorizer);
-    let server = server.with_authorizer(move |asked| authorizer.review(asked));
+/// Adds the documents with the keys of ServiceAccount tokens.
+pub(crate) fn with_documents(server: ApiServer, accounts: &ServiceAccountTokens) -> ApiServer {
     let documents = accounts.documents().into_iter();
     documents.fold(server, |server, (path, content_type, content)| {
         server.with_document(path, content_type, &content)

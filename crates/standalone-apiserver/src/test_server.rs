@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use aggregated_apiserver::auth::{Authenticators, Authorizers};
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use aggregated_apiserver::serving::{AuditArgs, ClusterClient};
 use aggregated_apiserver::store::NamespaceLimit;
@@ -17,10 +18,11 @@ use rcgen::KeyPair;
 use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
-use thiserror::Error;
+use thiserror::Error as ThisError;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::admission_webhooks::AdmissionWebhooks;
-use crate::authorizer::{Authorizer, NoEscalation, bootstrap_policy};
+use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
 use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
@@ -28,8 +30,12 @@ use crate::controllers::{Controllers, aggregated_roles};
 use crate::faults::Faults;
 use crate::files::LoadedObject;
 use crate::objects::{self, ObjectError};
+use crate::pods::{
+    self, Body, Error, ExecRequest, LogRequest, Outcome, PodHandlers, PortForwardRequest, Session,
+};
+use crate::reviews::Reviewers;
 use crate::service_account_tokens::ServiceAccountTokens;
-use crate::standalone::{KUBERNETES, on_this_machine, with_own};
+use crate::standalone::{KUBERNETES, on_this_machine, with_documents};
 use crate::{built_in, cluster_objects, kubeconfig, reviews};
 
 /// The user of [`TestServer::client`].
@@ -37,7 +43,7 @@ const ADMIN: &str = "kubernetes-admin";
 const MASTERS: &str = "system:masters";
 
 /// The reason for which a [`TestServer`] cannot start.
-#[derive(Debug, Error)]
+#[derive(Debug, ThisError)]
 pub enum TestServerError {
     /// A kind cannot be served.
     #[error(transparent)]
@@ -68,6 +74,9 @@ pub struct TestServerBuilder {
     time: Option<Timestamp>,
     listens: bool,
     audit: Option<AuditArgs>,
+    authenticators: Authenticators,
+    authorizers: Authorizers,
+    pods: PodHandlers,
 }
 
 impl TestServerBuilder {
@@ -83,6 +92,20 @@ impl TestServerBuilder {
     #[must_use]
     pub fn audit(mut self, args: AuditArgs) -> Self {
         self.audit = Some(args);
+        self
+    }
+
+    /// Authenticates requests with this chain. [`TestServer::client`] needs no authentication.
+    #[must_use]
+    pub fn authenticators(mut self, authenticators: Authenticators) -> Self {
+        self.authenticators = authenticators;
+        self
+    }
+
+    /// Authorizes requests with this chain. Its built-in authorizer is RBAC.
+    #[must_use]
+    pub fn authorizers(mut self, authorizers: Authorizers) -> Self {
+        self.authorizers = authorizers;
         self
     }
 
@@ -114,6 +137,62 @@ impl TestServerBuilder {
         self
     }
 
+    /// Serves the log of Pods (`pods/log`) with this function, in place of a kubelet. Without it, requests for logs
+    /// receive 404. The function returns the text or the stream of the log, and applies the options of the request. The
+    /// server validates the options and the name of the container, same as kube-apiserver. The log of a Pod without
+    /// `spec.nodeName` is empty, also same as in kube-apiserver, so create the Pods of a test with the name of a node.
+    #[must_use]
+    pub fn pod_log<F, B>(
+        mut self,
+        log: impl Fn(LogRequest) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<B, Error>> + Send + 'static,
+        B: Into<Body> + Send + 'static,
+    {
+        self.pods.log = Some(pods::log(log));
+        self
+    }
+
+    /// Runs commands in Pods (`pods/exec`) with this function, in place of a kubelet. Without it, requests receive 404.
+    /// The function gets the streams of the client and returns the outcome, such as the exit code. The Pod needs
+    /// `spec.nodeName`, same as in kube-apiserver.
+    #[must_use]
+    pub fn pod_exec<F: Future<Output = Outcome> + Send + 'static>(
+        mut self,
+        run: impl Fn(ExecRequest, Session) -> F + Clone + Send + Sync + 'static,
+    ) -> Self {
+        self.pods.exec = Some(pods::commands("exec", run));
+        self
+    }
+
+    /// Attaches clients to the processes of containers (`pods/attach`) with this function; see
+    /// [`pod_exec`](Self::pod_exec).
+    #[must_use]
+    pub fn pod_attach<F: Future<Output = Outcome> + Send + 'static>(
+        mut self,
+        attach: impl Fn(ExecRequest, Session) -> F + Clone + Send + Sync + 'static,
+    ) -> Self {
+        self.pods.attach = Some(pods::commands("attach", attach));
+        self
+    }
+
+    /// Forwards connections to ports of Pods (`pods/portforward`) with this function, in place of a kubelet. Without it,
+    /// requests receive 404. The function returns the other side of a connection, or the error for the client. The Pod
+    /// needs `spec.nodeName`, same as in kube-apiserver.
+    #[must_use]
+    pub fn pod_port_forward<F, T>(
+        mut self,
+        open: impl Fn(PortForwardRequest) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<T, String>> + Send + 'static,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.pods.port_forward = Some(pods::ports(open));
+        self
+    }
+
     /// Starts the server in this process.
     ///
     /// # Errors
@@ -129,11 +208,20 @@ impl TestServerBuilder {
         let accounts = key.and_then(|key| ServiceAccountTokens::new(&key));
         let accounts = accounts.map_err(TestServerError::Tokens)?;
         let authorizer = Authorizer::new();
-        let reviews =
-            reviews::kinds(Vec::new(), Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
-        let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default())?;
+        let authorizers = self.authorizers.with_built_in(Rbac(Arc::clone(&authorizer)));
+        let reviews = reviews::kinds(Reviewers {
+            tokens: Vec::new(),
+            accounts: Arc::clone(&accounts),
+            authenticators: self.authenticators.clone(),
+            authorizers: authorizers.clone(),
+            now: Arc::clone(&now),
+        })?;
+        let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default(), self.pods)?;
         let kinds = kinds.merge(reviews).kind(built_in::events()?).merge(self.kinds);
-        let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
+        let kinds = kinds.with_admission_plugin(NoEscalation {
+            roles: Arc::clone(&authorizer),
+            authorizers: authorizers.clone(),
+        });
         let webhooks = AdmissionWebhooks::new();
         let kinds = webhooks.of(kinds);
         let server_clock = Clock::system().with_now({
@@ -143,8 +231,10 @@ impl TestServerBuilder {
         let server = ApiServer::new("test-server", kinds)
             .with_kubernetes_version(KUBERNETES)
             .with_store_namespace_limit(NamespaceLimit::WHOLE)
-            .with_clock(server_clock);
-        let mut server = with_own(server, &accounts, &authorizer);
+            .with_clock(server_clock)
+            .with_authenticators(self.authenticators)
+            .with_authorizers(authorizers);
+        let mut server = with_documents(server, &accounts);
         if let Some(audit) = &self.audit {
             server = server.with_audit(audit)?;
         }

@@ -17,6 +17,7 @@ use rcgen::KeyPair;
 
 use crate::built_in;
 use crate::controllers::definitions::Definitions;
+use crate::pods::PodHandlers;
 use crate::service_account_tokens::ServiceAccountTokens;
 use crate::test_server::admin;
 
@@ -94,7 +95,11 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) async fn start(store: &Arc<dyn Store>) -> Self {
         let accounts = ServiceAccountTokens::new(&KeyPair::generate().unwrap()).unwrap();
-        let kinds = built_in::kinds(&accounts, built_in::PodSecurityConfiguration::default());
+        let kinds = built_in::kinds(
+            &accounts,
+            built_in::PodSecurityConfiguration::default(),
+            PodHandlers::default(),
+        );
         let kinds = kinds.unwrap().kind(built_in::events().unwrap());
         let server = ApiServer::new("member", kinds).with_store(Arc::clone(store));
         let server = server.in_process(ClusterClient::Loopback).await.unwrap();

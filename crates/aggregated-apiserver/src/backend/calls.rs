@@ -6,12 +6,12 @@ use futures::FutureExt;
 
 use super::erased::{ErasedBackend, slot};
 use super::{BackendError, Item, Reason, WriteContext, objects};
-use crate::object::Tree;
+use crate::object::{Object, Tree};
 
 /// A write of one object.
 pub(super) enum Write {
     /// Creates this object.
-    Create(Tree),
+    Create(Arc<Object>),
     /// Replaces an object by another one. The backend stores these fields of its metadata.
     Update(Item<Tree>, Tree, Arc<[String]>),
     /// Deletes this object.

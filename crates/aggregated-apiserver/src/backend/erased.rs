@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::{
     BackendError, Change, Create, Delete, Item, Listing, Poll, Update, Watch, WriteContext, objects,
 };
-use crate::object::{Key, Tree};
+use crate::object::{Key, Object, Tree};
 
 /// The default timeout of a call of a backend.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ pub(super) type ReceivedChange = Result<Change<Tree>, BackendError>;
 pub(super) type Get =
     Box<dyn Fn(Key) -> BoxFuture<'static, Result<Option<Item<Tree>>, BackendError>> + Send + Sync>;
 type CreateCall = Box<
-    dyn Fn(WriteContext, Tree) -> BoxFuture<'static, Result<Item<Tree>, BackendError>>
+    dyn Fn(WriteContext, Arc<Object>) -> BoxFuture<'static, Result<Item<Tree>, BackendError>>
         + Send
         + Sync,
 >;
@@ -234,7 +234,7 @@ pub(super) fn create<B: Create>(backend: &Arc<B>) -> CreateCall {
     let backend = Arc::clone(backend);
     Box::new(move |context, object| {
         let backend = Arc::clone(&backend);
-        async move { to_item(backend.create(&context, from_tree(object)?).await?) }.boxed()
+        async move { to_item(backend.create(&context, from_object(&object)?).await?) }.boxed()
     })
 }
 
@@ -266,9 +266,16 @@ fn from_item<B: DeserializeOwned>(
 
 /// Decodes an object as the type of the backend.
 fn from_tree<T: DeserializeOwned>(tree: Tree) -> Result<T, BackendError> {
-    serde_json::from_value(Value::Object(tree)).map_err(|error| {
-        BackendError::internal(format!("the object does not fit the type of the backend: {error}"))
-    })
+    serde_json::from_value(Value::Object(tree)).map_err(|error| of_other_type(&error))
+}
+
+/// Decodes an object as the type of the backend, without a tree in between.
+fn from_object<T: DeserializeOwned>(object: &Object) -> Result<T, BackendError> {
+    serde_json::from_slice(&object.json()).map_err(|error| of_other_type(&error))
+}
+
+fn of_other_type(error: &serde_json::Error) -> BackendError {
+    BackendError::internal(format!("the object does not fit the type of the backend: {error}"))
 }
 
 async fn to_listing<T: Serialize + Send>(

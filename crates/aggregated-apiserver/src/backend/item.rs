@@ -77,6 +77,9 @@ pub struct WriteContext {
     pub field_manager: String,
     /// The subresource of the request, such as `status`; empty for the object itself.
     pub subresource: &'static str,
+    /// The audit ID of the request, same as in the audit log and in the header `Audit-Id` of the response. It is empty
+    /// for writes of the server itself.
+    pub audit_id: String,
     /// The time after which the library stops to wait for the backend.
     pub timeout: Duration,
 }
@@ -84,7 +87,11 @@ pub struct WriteContext {
 impl WriteContext {
     pub(crate) fn new(user: &User, field_manager: &str, subresource: &'static str) -> Self {
         let (user, field_manager) = (user.clone(), field_manager.to_owned());
-        Self { user, field_manager, subresource, timeout: Duration::MAX }
+        Self { user, field_manager, subresource, audit_id: String::new(), timeout: Duration::MAX }
+    }
+
+    pub(crate) fn with_audit_id(self, audit_id: &str) -> Self {
+        Self { audit_id: audit_id.to_owned(), ..self }
     }
 }
 

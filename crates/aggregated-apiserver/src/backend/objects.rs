@@ -2,19 +2,26 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::metadata_store::{CONTENT_HASH, FIRST_SEEN};
-use super::origin::{self, Former};
+use super::origin::{self, Former, OF_RESPONSES};
 use crate::error::FieldError;
 use crate::kind::Kind;
 use crate::log_throttle::{LogThrottle, shown};
 use crate::object::names::check_path_segment;
-use crate::object::{Key, Object, Tree, metadata};
+use crate::object::{Key, Object, Tree, metadata, write_json};
 use crate::schema::{self, Malformed};
 
 /// Throttles the log about objects that do not belong to their kind.
 static UNFIT: LogThrottle = LogThrottle::at_most(5);
+
+/// The tree of an object without its managed fields, and the managed fields as JSON.
+pub(super) type Parts = (Tree, Bytes);
+
+/// The field that is not in the tree of [`Parts`].
+const MANAGED_FIELDS: &str = "managedFields";
 
 /// The fields of the metadata that each record has.
 const IDENTITY: [&str; 3] = ["name", "namespace", "uid"];
@@ -154,22 +161,72 @@ fn check_key(kind: &Kind, tree: &Tree) -> Result<(), String> {
 /// object without a creation time.
 pub(super) fn record(
     kind: &Kind,
-    object: &Object,
+    (tree, managed_fields): &Parts,
     kept: &[String],
     is_timeless: bool,
 ) -> Result<Arc<Object>, String> {
-    let tree = object.to_tree();
-    let hash = origin::content_hash(kind, &tree);
-    let fields = ["apiVersion", "kind", "metadata"];
-    let mut tree: Tree = tree.into_iter().filter(|(name, _)| fields.contains(&&**name)).collect();
-    metadata::edit(&mut tree, |metadata| {
-        metadata.retain(|name, _| IDENTITY.contains(&&**name) || !kept.contains(name));
-    });
-    if origin::generation_of(metadata::of(&tree)).is_some() {
-        tree.insert(CONTENT_HASH.to_owned(), hash.into());
+    let is_kept = |name: &str| kept.iter().any(|kept| kept == name);
+    let fields = metadata::of(tree).iter();
+    let fields = fields.filter(|(name, _)| IDENTITY.contains(&&***name) || !is_kept(name));
+    let metadata: Tree = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut record = Tree::new();
+    for field in ["apiVersion", "kind"] {
+        record.extend(tree.get(field).map(|value| (field.to_owned(), value.clone())));
+    }
+    if origin::generation_of(&metadata).is_some() {
+        let hash = origin::content_hash(kind, tree);
+        record.insert(CONTENT_HASH.to_owned(), hash.into());
     }
     if is_timeless {
-        tree.insert(FIRST_SEEN.to_owned(), true.into());
+        record.insert(FIRST_SEEN.to_owned(), true.into());
     }
-    Object::from_tree(&tree).map(Arc::new).map_err(|error| error.to_string())
+    record.insert("metadata".to_owned(), metadata.into());
+    let managed_fields = if is_kept(MANAGED_FIELDS) { &[] } else { &**managed_fields };
+    let record = Object::from_parts(&record, managed_fields);
+    record.map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// Whether a backend has returned the object that it has received, so that [`to_object`] would return that object. `parts`
+/// are the parts of the sent object if the library stores the metadata that the backend omits. `kept` are the fields that
+/// the backend stores.
+pub(super) fn is_as_sent(
+    kind: &Kind,
+    (sent, parts): (&Object, Option<&Parts>),
+    returned: &Tree,
+    (known, kept): (Option<&Object>, &[String]),
+) -> bool {
+    let metadata = metadata::of(returned);
+    // An object in another version than the storage version may have been sent without defaults.
+    let has_others = kind.versions.iter().any(|version| version.name != kind.storage.name);
+    if has_others || sent.json_size() > Object::LIMIT {
+        return false;
+    }
+    // The generation of a known object depends on its content.
+    let is_numbered = !kind.strategy.has_generation || origin::generation_of(metadata).is_some();
+    match parts {
+        Some((tree, _)) if !metadata.contains_key(MANAGED_FIELDS) => {
+            (is_numbered || known.is_none() && kind.strategy.has_generation)
+                && !kept.iter().any(|field| field == MANAGED_FIELDS)
+                && is_part_of(returned, tree, kept)
+        }
+        _ if is_numbered => {
+            let mut json = Vec::with_capacity(sent.json_size());
+            write_json(&mut json, returned);
+            json == *sent.json()
+        }
+        _ => false,
+    }
+}
+
+/// Whether an object is equal to another one, except for metadata that it omits and that its backend does not store.
+fn is_part_of(returned: &Tree, sent: &Tree, kept: &[String]) -> bool {
+    let (some, all) = (metadata::of(returned), metadata::of(sent));
+    let mut fields = returned.iter().filter(|(name, _)| *name != "metadata");
+    let mut present = some.iter().filter(|(_, value)| !value.is_null());
+    let mut omitted = all.keys().filter(|name| some.get(*name).is_none_or(Value::is_null));
+    returned.len() == sent.len()
+        && returned.get("metadata").is_some_and(Value::is_object)
+        && fields.all(|(name, value)| sent.get(name) == Some(value))
+        && present.all(|(name, value)| all.get(name) == Some(value))
+        && omitted.all(|name| !kept.contains(name) && !OF_RESPONSES.contains(&&**name))
 }

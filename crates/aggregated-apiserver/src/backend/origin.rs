@@ -1,6 +1,7 @@
 //! The metadata that a backend omits: the stored metadata, and a uid, a creation time and a generation for objects whose
 //! backend has none.
 
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -10,7 +11,7 @@ use crate::kind::Kind;
 use crate::object::{Key, Object, Tree, metadata};
 
 /// The fields of the metadata that the library sets in each response.
-const OF_RESPONSES: [&str; 2] = ["resourceVersion", "selfLink"];
+pub(super) const OF_RESPONSES: [&str; 2] = ["resourceVersion", "selfLink"];
 
 /// The metadata of an object that the backend omits.
 #[derive(Clone, Copy, Debug)]
@@ -169,13 +170,20 @@ pub(super) fn generation_of(metadata: &Tree) -> Option<i64> {
 
 /// A hash of the fields whose changes increment the generation. It is the same in every process.
 pub(super) fn content_hash(kind: &Kind, tree: &Tree) -> String {
-    let fields: Tree = kind
-        .storage
-        .counted_fields(tree)
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    let json = serde_json::to_vec(&fields).unwrap_or_default();
+    let json = serde_json::to_vec(&CountedFields { kind, tree }).unwrap_or_default();
     Uuid::new_v5(&Uuid::NAMESPACE_URL, &json).to_string()
+}
+
+/// The fields of an object whose changes increment the generation.
+struct CountedFields<'a> {
+    kind: &'a Kind,
+    tree: &'a Tree,
+}
+
+impl Serialize for CountedFields<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.kind.storage.counted_fields(self.tree))
+    }
 }
 
 #[cfg(test)]

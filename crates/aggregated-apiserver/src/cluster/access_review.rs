@@ -1,6 +1,5 @@
 //! Authorization with SubjectAccessReviews.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::api::authorization::v1::{
@@ -10,7 +9,7 @@ use k8s_openapi::api::authorization::v1::{
 use moka::future::Cache;
 
 use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL, ReviewKind, ReviewSource};
-use crate::error::{ApiError, quote};
+use crate::auth::{Attributes, Decision};
 use crate::user::User;
 
 /// The length of a request, in bytes, from which its result is not cached. Otherwise callers could fill the memory.
@@ -19,106 +18,38 @@ const REMEMBERED_LENGTH: usize = 10_000;
 /// The memory of a cached result in addition to the strings of its request, in bytes.
 const ENTRY: usize = 500;
 
-/// The action to authorize.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Attributes {
-    /// A request for a resource.
-    Resource {
-        /// The verb: `get`, `list`, …
-        verb: Cow<'static, str>,
-        /// The API group; empty for the core group.
-        group: String,
-        /// The version.
-        version: String,
-        /// The plural of the resource.
-        resource: String,
-        /// The subresource, or an empty string.
-        subresource: String,
-        /// The namespace, or an empty string for requests across all namespaces and for cluster-scoped kinds.
-        namespace: String,
-        /// The name of the object, or an empty string.
-        name: String,
-    },
-    /// A request for a path outside of the resources.
-    Path {
-        /// The HTTP method, in lower case.
-        verb: String,
-        /// The path.
-        path: String,
-    },
-}
-
-impl Attributes {
-    /// The message of a denial, in kube-apiserver's format.
-    pub fn denied_to(&self, user: &User) -> String {
-        let user = quote(&user.name);
-        match self {
-            Self::Resource { verb, group, resource, subresource, namespace, .. } => {
-                let resource = match subresource.as_str() {
-                    "" => resource.clone(),
-                    subresource => format!("{resource}/{subresource}"),
-                };
-                let place = match namespace.as_str() {
-                    "" => "at the cluster scope".to_owned(),
-                    namespace => format!("in the namespace \"{namespace}\""),
-                };
-                format!(
-                    "User {user} cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}"
-                )
-            }
-            Self::Path { verb, path } => format!("User {user} cannot {verb} path \"{path}\""),
-        }
-    }
-
-    /// The error of a request without this permission.
-    pub fn forbidden(&self, why: &str) -> ApiError {
-        match self {
-            Self::Resource { group, resource, name, .. } => {
-                ApiError::forbidden(group, resource, name, why).of_authorization()
-            }
-            Self::Path { .. } => ApiError::forbidden_path(why).of_authorization(),
-        }
-    }
-}
-
-/// The result of an authorization.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// Whether the action is allowed.
-    pub allowed: bool,
-    /// The reason that the authorizer gave; usually empty.
-    pub reason: String,
-}
-
-/// A function that authorizes requests instead of the cluster.
-pub type Authorizer =
-    Arc<dyn Fn(&SubjectAccessReviewSpec) -> SubjectAccessReviewStatus + Send + Sync>;
-
 /// The cache of results.
 pub(super) type Answers = Cache<Arc<(User, Attributes)>, Decision>;
 
 pub(super) fn answers() -> Answers {
     let weigh = |key: &Arc<(User, Attributes)>, _: &Decision| {
-        u32::try_from(length(&key.0, &key.1) + ENTRY).unwrap_or(u32::MAX)
+        u32::try_from(key.1.length(&key.0) + ENTRY).unwrap_or(u32::MAX)
     };
     Cache::builder().weigher(weigh).max_capacity(REVIEW_BYTES).time_to_live(REVIEW_TTL).build()
 }
 
 impl Cluster {
-    /// Authorizes an action of a user. Results are cached for ten seconds; errors are not cached. Concurrent equal
-    /// requests cause one review.
+    /// Authorizes an action of a user with the chain of authorizers.
     ///
     /// # Errors
-    /// If the cluster does not respond. The action must be rejected then.
+    /// If the cluster or an authorizer does not respond. The action must be rejected then.
     pub async fn authorize(
         &self,
         user: &User,
         attributes: &Attributes,
     ) -> Result<Decision, ClusterError> {
-        if let Some(authorizer) = &self.authorizer {
-            return Ok(Decision::from(authorizer(&spec(user, attributes))));
-        }
-        if length(user, attributes) >= REMEMBERED_LENGTH {
+        let review = || Box::pin(self.review_access(user, attributes));
+        self.authorizers.decide(user, attributes, review).await
+    }
+
+    /// Authorizes an action of a user with a SubjectAccessReview. Results are cached for ten seconds; errors are not
+    /// cached. Concurrent equal requests cause one review.
+    async fn review_access(
+        &self,
+        user: &User,
+        attributes: &Attributes,
+    ) -> Result<Decision, ClusterError> {
+        if attributes.length(user) >= REMEMBERED_LENGTH {
             return Box::pin(self.ask(user, attributes)).await;
         }
         let key = Arc::new((user.clone(), attributes.clone()));
@@ -139,16 +70,16 @@ impl Cluster {
         let asker = if user.is_anonymous() { Asker::Stranger } else { Asker::User(&user.name) };
         let kind = ReviewKind::Access;
         let answer = self.review("SubjectAccessReview", kind, asker, &review).await?;
-        Ok(Decision::from(answer.status.unwrap_or_default()))
+        Ok(decision(answer.status.unwrap_or_default()))
     }
 }
 
-impl From<SubjectAccessReviewStatus> for Decision {
-    fn from(status: SubjectAccessReviewStatus) -> Self {
-        Self {
-            allowed: status.allowed && !status.denied.unwrap_or_default(),
-            reason: status.reason.unwrap_or_default(),
-        }
+fn decision(status: SubjectAccessReviewStatus) -> Decision {
+    let reason = status.reason.unwrap_or_default();
+    match (status.denied.unwrap_or_default(), status.allowed) {
+        (true, _) => Decision::deny(reason),
+        (false, true) => Decision::allow(reason),
+        (false, false) => Decision::no_opinion(reason),
     }
 }
 
@@ -180,19 +111,4 @@ fn spec(user: &User, attributes: &Attributes) -> SubjectAccessReviewSpec {
         }
     }
     spec
-}
-
-fn length(user: &User, attributes: &Attributes) -> usize {
-    let extra = user.extra.iter().map(|(key, values)| key.len() + texts(values)).sum::<usize>();
-    let user = user.name.len() + texts(&user.groups) + extra;
-    user + match attributes {
-        Attributes::Resource { group, version, resource, subresource, namespace, name, .. } => {
-            [group, version, resource, subresource, namespace, name].map(String::len).iter().sum()
-        }
-        Attributes::Path { verb, path } => verb.len() + path.len(),
-    }
-}
-
-fn texts(texts: &[String]) -> usize {
-    texts.iter().map(String::len).sum()
 }

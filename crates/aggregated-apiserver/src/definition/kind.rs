@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
 use serde::Serialize;
@@ -151,18 +151,25 @@ impl Kind {
 
     /// A review of Kubernetes, such as SubjectAccessReview. A create request is answered by `review`, which receives
     /// the user, and nothing is stored.
-    pub fn review<K>(
+    pub fn review<K, F>(
         definition: CustomResourceDefinition,
         types: &Arc<Types>,
-        review: impl Fn(&User, K) -> Result<K, ReviewError> + Send + Sync + 'static,
+        review: impl Fn(User, K) -> F + Send + Sync + 'static,
     ) -> Self
     where
         K: Serialize + DeserializeOwned,
+        F: Future<Output = Result<K, ReviewError>> + Send + 'static,
     {
-        let review = move |user: &User, question: &Tree| {
-            let question = go_reader::read_object(question);
-            let question = question.map_err(|error| ReviewError::BadRequest(error.to_string()))?;
-            to_tree(&review(user, question)?).map_err(ReviewError::BadRequest)
+        let review = move |user: &User, question: &Tree| -> BoxFuture<'static, _> {
+            match go_reader::read_object(question) {
+                Ok(question) => {
+                    let answer = review(user.clone(), question);
+                    Box::pin(
+                        async move { to_tree(&answer.await?).map_err(ReviewError::BadRequest) },
+                    )
+                }
+                Err(error) => Box::pin(ready(Err(ReviewError::BadRequest(error.to_string())))),
+            }
         };
         let review = Arc::new(ReviewHandler::new(Box::new(review)));
         let mut kind = Self::new(definition, Backend::Reviewed(review));

@@ -16,6 +16,7 @@ use super::yaml::{self, DefinitionError};
 use crate::admission::{AdmissionChain, AdmissionPlugin};
 use crate::cluster::{SourceStreams, SourceType};
 use crate::kind::ReviewError;
+use crate::paths::GroupVersion;
 use crate::schema::Types;
 use crate::user::User;
 
@@ -23,6 +24,7 @@ use crate::user::User;
 #[derive(Default)]
 pub struct Kinds {
     kinds: Vec<Kind>,
+    group_versions: Vec<Arc<GroupVersion>>,
     admission: AdmissionChain,
     streams: SourceStreams,
     allow_partial: bool,
@@ -55,14 +57,15 @@ impl Kinds {
 
     /// Adds a [review](Kind::review) of Kubernetes.
     #[must_use]
-    pub fn review<K>(
+    pub fn review<K, F>(
         self,
         definition: CustomResourceDefinition,
         types: &Arc<Types>,
-        review: impl Fn(&User, K) -> Result<K, ReviewError> + Send + Sync + 'static,
+        review: impl Fn(User, K) -> F + Send + Sync + 'static,
     ) -> Self
     where
         K: Serialize + DeserializeOwned,
+        F: Future<Output = Result<K, ReviewError>> + Send + 'static,
     {
         self.kind(Kind::review(definition, types, review))
     }
@@ -79,10 +82,18 @@ impl Kinds {
         Ok(self)
     }
 
-    /// Adds the kinds and admission plugins of `others`.
+    /// Adds a [group version](crate::paths) whose paths your code handles.
+    #[must_use]
+    pub fn group_version(mut self, group_version: GroupVersion) -> Self {
+        self.group_versions.push(Arc::new(group_version));
+        self
+    }
+
+    /// Adds the kinds, group versions and admission plugins of `others`.
     #[must_use]
     pub fn merge(mut self, others: Self) -> Self {
         self.kinds.extend(others.kinds);
+        self.group_versions.extend(others.group_versions);
         self.admission.extend(others.admission);
         self.streams.extend(others.streams);
         self.allow_partial |= others.allow_partial;
@@ -175,6 +186,11 @@ impl Kinds {
     /// The plural names of the kinds, such as `llamas`, in the order in which they were added.
     pub fn plural_names(&self) -> impl Iterator<Item = &str> {
         self.kinds.iter().map(|kind| kind.definition.spec.names.plural.as_str())
+    }
+
+    /// The group versions, in the order in which they were added.
+    pub(crate) fn group_versions(&self) -> &[Arc<GroupVersion>] {
+        &self.group_versions
     }
 
     /// The kinds, in the order in which they were added.

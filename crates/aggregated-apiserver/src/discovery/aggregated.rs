@@ -1,5 +1,7 @@
 //! `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`: everything at once.
 
+mod listed;
+
 use serde_json::{Value, json};
 
 use super::{SubresourceEntry, Versions, add_other_names, subresource_entries, verbs};
@@ -17,8 +19,10 @@ pub(super) fn document<'a>(groups: impl Iterator<Item = &'a (String, Versions<'a
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|(version, resources)| {
-                    let resources: Vec<Value> =
-                        resources.iter().map(|served| resource(group, version, served)).collect();
+                    let of_kinds = resources.kinds.iter();
+                    let of_kinds = of_kinds.map(|served| resource(group, version, served));
+                    let listed = listed::resources(group, version, resources.listed);
+                    let resources: Vec<Value> = of_kinds.chain(listed).collect();
                     json!({"version": version, "freshness": "Current", "resources": resources})
                 })
                 .collect();

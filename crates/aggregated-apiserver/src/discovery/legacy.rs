@@ -49,7 +49,9 @@ fn group_members(name: &str, versions: &Versions<'_>) -> Map<String, Value> {
 
 /// `/apis/G/V`
 pub(super) fn resource_list(group: &str, version: &str, resources: &Resources<'_>) -> Value {
+    let listed = resources.listed.iter().filter_map(|listed| serde_json::to_value(listed).ok());
     let resources: Vec<Value> = resources
+        .kinds
         .iter()
         .flat_map(|served| {
             let parts = subresource_entries(served, version);
@@ -58,6 +60,7 @@ pub(super) fn resource_list(group: &str, version: &str, resources: &Resources<'_
             let own = (!verb::verbs(served).is_empty()).then(|| resource(served));
             own.into_iter().chain(parts)
         })
+        .chain(listed)
         .collect();
     json!({
         "kind": "APIResourceList",

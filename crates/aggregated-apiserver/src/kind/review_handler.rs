@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use futures::future::BoxFuture;
+
 use crate::error::FieldError;
 use crate::object::Tree;
 use crate::user::User;
 
-type Review = Box<dyn Fn(&User, &Tree) -> Result<Tree, ReviewError> + Send + Sync>;
+type Answer = BoxFuture<'static, Result<Tree, ReviewError>>;
+type Review = Box<dyn Fn(&User, &Tree) -> Answer + Send + Sync>;
 
 /// The reason why a review is rejected.
 #[derive(Clone, Debug)]
@@ -30,7 +33,7 @@ impl ReviewHandler {
     ///
     /// # Errors
     /// The reason why the review is rejected.
-    pub fn answer(&self, user: &User, question: &Tree) -> Result<Tree, ReviewError> {
+    pub fn answer(&self, user: &User, question: &Tree) -> Answer {
         (self.0)(user, question)
     }
 }

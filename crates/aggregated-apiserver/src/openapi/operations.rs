@@ -1,6 +1,7 @@
 //! The operations on a kind, by path and method, in OpenAPI 3.
 
 mod custom;
+mod paths;
 
 use serde_json::{Map, Value, json};
 
@@ -8,6 +9,8 @@ use super::{kubernetes, schemas};
 use crate::kind::{Kind, Version};
 use crate::served_kind::ServedKind;
 use crate::verb::{Action, ServedSubresource, Verb, subresources, verbs};
+
+pub(super) use paths::paths as of_group_version;
 
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
@@ -227,10 +230,14 @@ impl Operations<'_> {
     }
 
     fn group_words(&self) -> impl Iterator<Item = String> {
-        let group = if self.kind.group.is_empty() { "core" } else { &self.kind.group };
-        let group = group.trim_end_matches(".k8s.io");
-        group.split('.').map(str::to_owned)
+        group_words(&self.kind.group)
     }
+}
+
+fn group_words(group: &str) -> impl Iterator<Item = String> {
+    let group = if group.is_empty() { "core" } else { group };
+    let group = group.trim_end_matches(".k8s.io");
+    group.split('.').map(str::to_owned)
 }
 
 /// The names of an operation.

@@ -7,7 +7,7 @@ use http::header::USER_AGENT;
 use http::request::Parts;
 
 use super::Record;
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 use crate::user::User;
 
 /// The target of these lines, which log filters refer to.

@@ -11,7 +11,7 @@ use http::{HeaderValue, Uri};
 use super::audit::{Recorded, Trail};
 use super::traces::{Remains, Trace};
 use super::{Metrics, Record, UNKNOWN, apart};
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 use crate::error::{ApiError, Reason};
 
 /// The longest URI that an event contains with its query. Names in the paths of objects are short.

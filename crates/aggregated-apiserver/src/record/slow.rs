@@ -43,7 +43,7 @@ mod tests {
 
     use super::super::Step;
     use super::*;
-    use crate::cluster::Attributes;
+    use crate::auth::Attributes;
 
     fn record(verb: &'static str) -> Record {
         let request = Request::get("/apis/example.com/v1/foos?limit=5").body(()).unwrap();

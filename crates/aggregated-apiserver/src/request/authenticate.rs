@@ -1,7 +1,7 @@
 //! Authenticates the user of a request.
 //!
-//! The order is the same as in kube-apiserver's delegating servers: the front proxy's headers, a client certificate, a
-//! bearer token; anonymous without credentials. Invalid credentials are rejected, not ignored.
+//! The default order is the same as in kube-apiserver's delegating servers: the front proxy's headers, a client
+//! certificate, a bearer token; anonymous without credentials. Invalid credentials are rejected, not ignored.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -18,8 +18,10 @@ use percent_encoding::percent_decode_str;
 use super::connection_priority::ConnectionPriority;
 use super::impersonate::Impersonation;
 use super::websocket;
+use crate::auth::{AuthenticatorEntry, Authenticators, ClientCertificate, TOKEN_LIMIT};
 use crate::cluster::{Asker, Cluster, DelegatedAuthentication, RequestHeader};
 use crate::error::ApiError;
+use crate::log_throttle::LogThrottle;
 use crate::user::User;
 
 /// The origin of a request.
@@ -74,16 +76,11 @@ pub struct Presented {
     pub any: bool,
 }
 
-/// A client certificate that is not the front proxy's.
-#[derive(Clone, Debug)]
-pub struct ClientCertificate {
-    /// The user and its groups: common name and organizations.
-    pub user: User,
-}
-
 /// The configuration of authentication.
 #[derive(Clone)]
 pub struct Authentication {
+    /// The chain of authenticators.
+    pub authenticators: Authenticators,
     /// The headers and allowed names of the front proxy; they can change while the server runs.
     pub delegated: Arc<ArcSwap<DelegatedAuthentication>>,
     /// Reviews bearer tokens (TokenReview).
@@ -99,6 +96,9 @@ impl Authentication {
     /// impersonation.
     pub(super) fn remove_credentials(&self, headers: &mut HeaderMap) {
         headers.remove(AUTHORIZATION);
+        for name in self.authenticators.credential_headers() {
+            headers.remove(name);
+        }
         let delegated = self.delegated.load();
         let header = delegated.request_header.iter();
         let of_proxy = header.flat_map(|header| {
@@ -136,12 +136,15 @@ pub(super) async fn authenticate(
 }
 
 /// Whether a request has credentials, valid or invalid.
-pub(super) fn has_credentials(peer: &Peer, head: &Parts) -> bool {
+pub(super) fn has_credentials(authentication: &Authentication, peer: &Peer, head: &Parts) -> bool {
     let has_certificate = match peer {
         Peer::InProcess(_) => true,
         Peer::Connection { presented, .. } => presented.any,
     };
-    has_certificate || head.headers.contains_key(AUTHORIZATION)
+    let mut own = authentication.authenticators.credential_headers().iter();
+    has_certificate
+        || head.headers.contains_key(AUTHORIZATION)
+        || own.any(|name| head.headers.contains_key(name))
 }
 
 async fn identify(
@@ -153,48 +156,100 @@ async fn identify(
         Peer::InProcess(user) => return Ok(user.clone()),
         Peer::Connection { presented, standing } => (presented, standing),
     };
-    let mut refused = presented.any;
-    let delegated = authentication.delegated.load();
-    if let (true, Some(header)) = (presented.is_front_proxy, &delegated.request_header)
-        && let Some(user) = user_of_headers(header, &head.headers)
-    {
-        return Ok(user.authenticated());
-    }
-    if let Some(client) = &presented.client {
-        return Ok(client.user.clone().authenticated());
-    }
-    let token = bearer_token(head).map_err(|Unreadable| ApiError::unauthorized())?;
-    if let Some(token) = token {
-        let cluster = authentication.cluster.as_ref();
-        let Some(cluster) = cluster.filter(|_| token.len() <= TOKEN_LIMIT) else {
-            return Err(ApiError::unauthorized());
+    let client = presented.client.as_ref();
+    let mut token = None;
+    for entry in authentication.authenticators.iter() {
+        let found = match entry {
+            AuthenticatorEntry::FrontProxy => user_of_proxy(authentication, presented, head),
+            AuthenticatorEntry::ClientCertificate => client.map(|client| client.user.clone()),
+            AuthenticatorEntry::TokenReview => match token_once(&mut token, head)? {
+                Some(token) => Box::pin(user_of_token(authentication, standing, token)).await?,
+                None => None,
+            },
+            AuthenticatorEntry::Own(own) => {
+                let credentials = (client, token_once(&mut token, head)?);
+                let called = own.call(head, peer.address(), credentials);
+                match Box::pin(called).await {
+                    Ok(found) => found.map(|found| found.user),
+                    Err(error) => {
+                        standing.mark_failed();
+                        REJECTED.log(|suppressed| {
+                            tracing::warn!(suppressed, %error, "rejected a request with 401");
+                        });
+                        return Err(ApiError::unauthorized());
+                    }
+                }
+            }
         };
-        let asker = match standing.is_suspect() {
-            true => Asker::Stranger,
-            false => Asker::Newcomer(standing.from()),
-        };
-        match Box::pin(cluster.user_of_token(&token, asker)).await {
-            Ok(Some(user)) => return Ok(user.authenticated()),
-            Ok(None) => {
-                standing.mark_failed();
-                refused = true;
-            }
-            Err(error) if error.is_busy() => {
-                return Err(ApiError::too_many_requests().bounded_by("reviews"));
-            }
-            Err(error) => {
-                tracing::warn!(
-                    error = %error.why(),
-                    "cannot review a token; it is rejected: {error}"
-                );
-                return Err(ApiError::unauthorized());
-            }
+        if let Some(user) = found {
+            return Ok(user.authenticated());
         }
     }
-    if refused || !authentication.allows_anonymous {
+    // A token that no authenticator was called for is invalid, too.
+    let has_token = token_once(&mut token, head)?.is_some();
+    if has_token {
+        standing.mark_failed();
+    }
+    if has_token || presented.any || !authentication.allows_anonymous {
         return Err(ApiError::unauthorized());
     }
     Ok(User::anonymous())
+}
+
+/// Limits the log lines about credentials that own authenticators reject.
+static REJECTED: LogThrottle = LogThrottle::at_most(5);
+
+/// The user in the headers of the front proxy.
+fn user_of_proxy(
+    authentication: &Authentication,
+    presented: &Presented,
+    head: &Parts,
+) -> Option<User> {
+    let delegated = authentication.delegated.load();
+    let header = delegated.request_header.as_ref().filter(|_| presented.is_front_proxy);
+    user_of_headers(header?, &head.headers)
+}
+
+/// The user of a token, from a review of the cluster.
+async fn user_of_token(
+    authentication: &Authentication,
+    standing: &ConnectionPriority,
+    token: &str,
+) -> Result<Option<User>, ApiError> {
+    let Some(cluster) = &authentication.cluster else { return Ok(None) };
+    let asker = match standing.is_suspect() {
+        true => Asker::Stranger,
+        false => Asker::Newcomer(standing.from()),
+    };
+    match cluster.user_of_token(token, asker).await {
+        Ok(user) => Ok(user),
+        Err(error) if error.is_busy() => Err(ApiError::too_many_requests().bounded_by("reviews")),
+        Err(error) => {
+            tracing::warn!(
+                error = %error.why(),
+                "cannot review a token; it is rejected: {error}"
+            );
+            Err(ApiError::unauthorized())
+        }
+    }
+}
+
+/// The bearer token of a request, which is decoded at the first call.
+///
+/// # Errors
+/// 401 if the token cannot be decoded or is too long.
+fn token_once<'t, 'h>(
+    token: &'t mut Option<Option<Cow<'h, str>>>,
+    head: &'h Parts,
+) -> Result<Option<&'t str>, ApiError> {
+    let decoded = match token.take() {
+        Some(decoded) => decoded,
+        None => bearer_token(head).map_err(|Unreadable| ApiError::unauthorized())?,
+    };
+    if decoded.as_ref().is_some_and(|decoded| decoded.len() > TOKEN_LIMIT) {
+        return Err(ApiError::unauthorized());
+    }
+    Ok(token.insert(decoded).as_deref())
 }
 
 /// The error for a token that cannot be decoded. Such a request is rejected, and is not anonymous.
@@ -225,9 +280,6 @@ fn token_of_web_socket(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable>
     let token = String::from_utf8(token).map_err(|_| Unreadable)?;
     if token.is_empty() { Err(Unreadable) } else { Ok(Some(Cow::Owned(token))) }
 }
-
-/// The maximum length of a token, in bytes. Service account tokens have one or two kilobytes.
-const TOKEN_LIMIT: usize = 16 << 10;
 
 fn user_of_headers(header: &RequestHeader, headers: &HeaderMap) -> Option<User> {
     let name = header.username_headers.iter().find_map(|name| first(headers, name))?;
@@ -282,6 +334,7 @@ mod tests {
 
     async fn ask(presented: Presented, headers: &[(&str, &str)]) -> Result<User, ApiError> {
         let authentication = Authentication {
+            authenticators: Authenticators::default(),
             delegated: Arc::new(ArcSwap::from_pointee(delegated())),
             cluster: None,
             impersonation: Impersonation::Refused,

@@ -1,6 +1,7 @@
 //! Authorization of requests.
 //!
-//! A SubjectAccessReview asks the cluster whether the caller is allowed to make the request. A computed kind must not
+//! The chain of authorizers decides whether the caller is allowed to make the request; by default, a SubjectAccessReview
+//! asks the cluster. A computed kind must not
 //! bypass the permissions on its sources and lookups. A request for a computed kind therefore also needs the same verb
 //! on the source and on the lookups, unless the kind declares that a lookup is visible to all readers of the source. If
 //! the cluster does not answer, the request is rejected.
@@ -12,8 +13,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::route::{Destination, Route};
+use crate::auth::{Attributes, Decision};
 use crate::clock::Clock;
-use crate::cluster::{Attributes, Cluster};
+use crate::cluster::Cluster;
 use crate::error::ApiError;
 use crate::kind::MissingRights;
 use crate::served_kind::{ComputedFrom, LookupRight, SourceResource};
@@ -240,18 +242,17 @@ fn on_upgrade(route: &Route, is_upgrade: bool) -> Option<Attributes> {
 }
 
 /// Rejects a request that the caller is not allowed to make. Otherwise returns which fields are hidden from the caller.
-/// `reason` receives the reason that the authorizer returned. The flag says whether the request upgrades its
-/// connection.
+/// `given` receives the decision about the request itself. The flag says whether the request upgrades its connection.
 pub(super) async fn authorize(
     cluster: &Cluster,
     user: &User,
     (route, is_upgrade): (&Route, bool),
-    reason: &mut String,
+    given: &mut Decision,
 ) -> Result<Authorized, ApiError> {
     if user.is_master() {
         return Ok(Authorized::default());
     }
-    if let Some(why) = ask_why(cluster, user, &route.attributes, reason).await? {
+    if let Some(why) = ask_why(cluster, user, &route.attributes, given).await? {
         return Err(route.attributes.forbidden(&why));
     }
     if let Some(attributes) = on_upgrade(route, is_upgrade) {
@@ -301,16 +302,16 @@ async fn ask(
     user: &User,
     attributes: &Attributes,
 ) -> Result<Option<String>, ApiError> {
-    ask_why(cluster, user, attributes, &mut String::new()).await
+    ask_why(cluster, user, attributes, &mut Decision::no_opinion("")).await
 }
 
-/// Returns `None` if the user has the permission, and the reason of the denial otherwise. `reason` receives the reason
-/// that the authorizer returned.
+/// Returns `None` if the user has the permission, and the reason of the denial otherwise. `given` receives the
+/// decision.
 async fn ask_why(
     cluster: &Cluster,
     user: &User,
     attributes: &Attributes,
-    reason: &mut String,
+    given: &mut Decision,
 ) -> Result<Option<String>, ApiError> {
     // Boxed, because requests and watches without a review in flight do not need the memory of this future.
     let decision = Box::pin(cluster.authorize(user, attributes)).await.map_err(|error| {
@@ -320,16 +321,15 @@ async fn ask_why(
         let what = attributes.denied_to(user);
         ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
     })?;
-    if decision.allowed {
-        *reason = decision.reason;
+    *given = decision;
+    if given.is_allowed() {
         return Ok(None);
     }
-    let mut why = attributes.denied_to(user);
-    if !decision.reason.is_empty() {
-        why = format!("{why}: {}", decision.reason);
+    let why = attributes.denied_to(user);
+    match given.reason.as_str() {
+        "" => Ok(Some(why)),
+        reason => Ok(Some(format!("{why}: {reason}"))),
     }
-    *reason = decision.reason;
-    Ok(Some(why))
 }
 
 /// Returns the permission for one source: the verb of the request on the source.

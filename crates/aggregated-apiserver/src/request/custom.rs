@@ -1,4 +1,4 @@
-//! Requests for subresources that code of the user handles.
+//! Requests for subresources and paths that code of the user handles.
 
 mod dry_run;
 mod end;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use self::end::Ending;
 use super::caller::Caller;
-use super::route::Target;
+use super::route::{PathTarget, Target};
 use super::throttle::{Permit, STREAMED_BODY};
 use super::write_context::WriteContext;
 use super::{Handler, decode, encode, ensure_available, fetch, negotiate, refuse_as};
@@ -31,14 +31,40 @@ use crate::record::{Record, Step};
 use crate::served_kind::Backing;
 use crate::storage::Versioned;
 use crate::subresource::{self, ParentObject, Refusal, Subresource, Unchanged};
-use crate::verb::{self, GetOptions, Read};
+use crate::verb::{self, GetOptions, Read, Verb};
 use crate::watch_cache::Scope;
 use crate::write::{self, CriticalSection, Part, WriteOptions};
 
-/// A request for a subresource of the user.
+/// The target of a request that code of the user handles.
+pub(super) enum CustomTarget {
+    /// A subresource of an object.
+    Subresource(Target),
+    /// A path of a group version.
+    Path(PathTarget),
+}
+
+impl CustomTarget {
+    /// The verb, which decides about the slot of a request.
+    fn verb(&self) -> Verb {
+        match self {
+            Self::Subresource(target) => target.verb,
+            Self::Path(target) => target.verb,
+        }
+    }
+
+    /// The subresource of an object.
+    fn subresource(&self) -> Option<&Target> {
+        match self {
+            Self::Subresource(target) => Some(target),
+            Self::Path(_) => None,
+        }
+    }
+}
+
+/// A request that code of the user handles.
 pub(super) struct CustomRequest<'a> {
     pub caller: Caller<'a>,
-    pub target: Target,
+    pub target: CustomTarget,
     pub custom: Arc<Subresource>,
     pub head: &'a Parts,
     /// Whether the request upgrades its connection.
@@ -61,8 +87,15 @@ struct Found {
     warnings: Vec<String>,
 }
 
+impl Found {
+    /// No object: the handler gets the path alone.
+    fn none(account: &Account) -> Result<Self, ApiError> {
+        Ok(Self { object: Arc::default(), room: account.room(0)?, warnings: Vec::new() })
+    }
+}
+
 impl Handler {
-    /// Handles a request for a subresource of the user: finds the object, and calls the handler.
+    /// Handles a request for a subresource or a path of the user: finds the object, and calls the handler.
     pub(super) async fn custom(
         self: &Arc<Self>,
         mut request: CustomRequest<'_>,
@@ -101,12 +134,15 @@ impl Handler {
         body: Body,
         record: &mut Record,
     ) -> Result<(Request, Held, Ending, Found), ApiError> {
-        ensure_available(&request.target)?;
+        let key = request.target.subresource().map(|target| {
+            ensure_available(target)?;
+            decode::key(target)
+        });
+        let key = key.transpose()?;
         let is_upgrade = request.is_upgrade;
         if request.custom.is_connection() && !is_upgrade {
             return Err(ApiError::bad_request("Upgrade request required"));
         }
-        let key = decode::key(&request.target)?;
         let options = dry_run::options(request)?;
         record.is_dry_run = options.dry_run;
         let user = request.caller.user;
@@ -120,13 +156,18 @@ impl Handler {
         };
         record.reached(Step::Admitted);
         let account = self.quota.account(&user.name, user.is_master());
-        let found = self.parent(request, &key, (&account, &mut permit)).await?;
+        let found = match &key {
+            Some(key) => self.parent(request, key, (&account, &mut permit)).await?,
+            None => Found::none(&account)?,
+        };
         let Found { object, room, mut warnings } = found;
         record.reached(Step::Fresh);
         let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
-        let ending = Ending::of(self, request, &key, uid);
-        if request.custom.is_admitted(&request.head.method, is_upgrade) {
-            let admitted = self.admit(request, (&key, &object), (options, &account), record).await;
+        let ending = Ending::of(self, request, key.as_ref(), uid);
+        if let Some(key) = &key
+            && request.custom.is_admitted(&request.head.method, is_upgrade)
+        {
+            let admitted = self.admit(request, (key, &object), (options, &account), record).await;
             warnings.extend(admitted?);
         }
         let handed = self.handed(request, (key, Arc::clone(&object)), body, &ending)?;
@@ -165,7 +206,7 @@ impl Handler {
     async fn slot_of(&self, request: &CustomRequest<'_>) -> Result<Permit, ApiError> {
         let CustomRequest { caller, target, custom, head, .. } = request;
         if !custom.reads_while_sent() {
-            return self.throttle.throttle(caller.user, target).await;
+            return self.throttle.throttle(caller.user, target.verb()).await;
         }
         let mut permit = self.throttle.long_running(caller.user)?;
         self.throttle.reader(caller.user, &Selector::default(), head, &mut permit)?;
@@ -180,9 +221,10 @@ impl Handler {
         (options, account): (WriteOptions, &Account),
         record: &mut Record,
     ) -> Result<Vec<String>, ApiError> {
+        let Some(target) = request.target.subresource() else { return Ok(Vec::new()) };
         let (handler, user) = (Arc::clone(self), Arc::clone(request.caller.user));
         let memory = (account.clone(), CriticalSection::default());
-        let (target, audit) = (request.target.clone(), record.audit_annotations());
+        let (target, audit) = (target.clone(), record.audit_annotations());
         let context = WriteContext::new((handler, user), target, options, memory, audit);
         let none = Tree::new();
         let parent = parent.as_object().unwrap_or(&none);
@@ -194,7 +236,7 @@ impl Handler {
     fn handed(
         &self,
         request: &CustomRequest<'_>,
-        (key, parent): (Key, Arc<Value>),
+        (key, parent): (Option<Key>, Arc<Value>),
         body: Body,
         ending: &Ending,
     ) -> Result<Request, ApiError> {
@@ -208,7 +250,12 @@ impl Handler {
         if !parent.is_null() {
             extensions.insert(ParentObject(parent));
         }
-        extensions.insert(subresource::ParentKey(key));
+        if let Some(key) = key {
+            extensions.insert(subresource::ParentKey(key));
+        }
+        if let CustomTarget::Path(target) = &request.target {
+            extensions.insert(target.values.clone());
+        }
         extensions.insert(ending.ended().clone());
         let (user, cluster) = (Arc::clone(request.caller.user), self.cluster.clone());
         extensions.insert(subresource::Caller::new(user, cluster));
@@ -230,9 +277,9 @@ impl Handler {
         (account, permit): (&Account, &mut Permit),
     ) -> Result<Found, ApiError> {
         let CustomRequest { caller, target, custom, .. } = request;
+        let Some(target) = target.subresource() else { return Found::none(account) };
         if matches!(target.served.backing, Backing::Elsewhere) {
-            let (object, room, warnings) = (Arc::default(), account.room(0)?, Vec::new());
-            return Ok(Found { object, room, warnings });
+            return Found::none(account);
         }
         let mut options = GetOptions::default();
         if target.served.kind.hides_from(caller.user) {
@@ -251,7 +298,7 @@ impl Handler {
                 drop(is_short.then(|| std::mem::take(permit)));
                 let fetched = fetch::fetched(&target.served, reader, caller.user, &scope).await?;
                 if is_short {
-                    *permit = self.throttle.throttle(caller.user, target).await?;
+                    *permit = self.throttle.throttle(caller.user, target.verb).await?;
                 }
                 fetched
             }

@@ -52,7 +52,7 @@ impl Handler {
                 && negotiate::prefers_openapi_in_protobuf(head);
             self.make_openapi(&served, in_protobuf).await;
         }
-        let (discovery, openapi) = (&served.discovery, &served.openapi);
+        let (discovery, openapi) = (served.discovery(), &served.openapi);
         let mut presentation = Presentation { media: Media::Json, gzip: false };
         let found = match document {
             DocumentPath::Core => {
@@ -119,7 +119,7 @@ impl Handler {
             "/version",
         ];
         let mut paths: Vec<String> = FIXED.map(str::to_owned).into();
-        paths.extend(served.discovery.paths());
+        paths.extend(served.discovery().paths());
         paths.extend(self.documents.others.keys().cloned());
         paths.sort_unstable();
         paths

@@ -34,7 +34,7 @@ impl Handler {
         drop(std::mem::take(permit));
         let (served, memory) = fetched(&target.served, reader, caller.user, &scope).await?;
         target.served = served;
-        *permit = self.throttle.throttle(caller.user, target).await?;
+        *permit = self.throttle.throttle(caller.user, target.verb).await?;
         permit.memory = memory;
         Ok(())
     }

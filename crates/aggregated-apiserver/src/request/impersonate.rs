@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use http::HeaderMap;
 use percent_encoding::percent_decode_str;
 
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 use crate::error::{ApiError, Reason, quote};
 use crate::object::names::{check_dns_1123_label, check_dns_1123_subdomain};
 use crate::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};

@@ -36,6 +36,7 @@ impl Handler {
             audit_id: head.headers.get(AUDIT_ID).cloned(),
             aftermath: record.aftermath(),
         };
+        let options = WriteOptions { audit_id: named.audit_id.clone(), ..options };
         let (handler, user) = (Arc::clone(self), Arc::clone(caller.user));
         let (memory, audit) = ((account, section.clone()), record.audit_annotations());
         let context = WriteContext::new((handler, user), target, options, memory, audit);

@@ -3,6 +3,8 @@
 //! A path and a method become attributes for authorization, and a destination. Routing does not reject requests that
 //! authorization should reject first: an unknown path is a destination too.
 
+mod paths;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +13,18 @@ use http::Method;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 use crate::error::ApiError;
 use crate::kind::{Kind, Routing, Version};
 use crate::object::Key;
 use crate::object::names::check_path_segment;
 use crate::object::selector::FieldSelector;
+use crate::paths::OF_NAMESPACES;
 use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::subresource::Subresource;
 use crate::verb::{ServedSubresource, Verb, subresources, verbs};
 use crate::write::Part;
+pub(super) use paths::PathTarget;
 
 /// The result of routing.
 #[derive(Debug)]
@@ -42,10 +46,19 @@ impl Route {
         matches!(&*self.attributes, Attributes::Resource { verb, .. } if verb == watch)
     }
 
-    /// The subresource of the request, if code of the user handles it.
+    /// The handlers of the request, if code of the user handles it.
     pub(super) fn custom(&self) -> Option<&Arc<Subresource>> {
         match &self.destination {
             Destination::Target(target) => target.custom(),
+            Destination::Path(target) => Some(&target.custom),
+            _ => None,
+        }
+    }
+
+    /// The labels of metrics for the resource and the subresource, if clients choose those of the path.
+    pub(super) fn labels(&self) -> Option<(&'static str, &'static str)> {
+        match &self.destination {
+            Destination::Path(target) => Some(target.labels),
             _ => None,
         }
     }
@@ -63,6 +76,8 @@ pub(super) enum Destination {
     Document(DocumentPath),
     /// A verb on a resource.
     Target(Target),
+    /// A path that code of the user handles.
+    Path(PathTarget),
     /// A resource of a version that this server does not serve; another replica may serve it.
     Unserved { group: String, version: String, resource: String },
     /// An error response.
@@ -237,9 +252,6 @@ struct ResourcePath<'a> {
     goes_on: bool,
 }
 
-/// The subresources of a namespace.
-const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
-
 fn parse<'a>(group: &str, mut rest: &'a [&'a str]) -> ResourcePath<'a> {
     let mut path = ResourcePath::default();
     if let ["watch", behind @ ..] = rest
@@ -267,6 +279,11 @@ fn parse<'a>(group: &str, mut rest: &'a [&'a str]) -> ResourcePath<'a> {
 
 fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest: &[&str]) -> Route {
     let path = parse(group, rest);
+    if let Some(served) = kinds.group_version(group, version)
+        && kinds.find(group, version, path.resource).is_none()
+    {
+        return paths::route(served, head, rest);
+    }
     let verb = verb(&head.method, &path, head.uri.query().unwrap_or_default());
     let name = match verb {
         Some(Verb::List | Verb::Watch) if path.name.is_empty() => {
@@ -296,7 +313,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         };
         return Route { attributes, destination, deprecation: None, selects };
     };
-    let destination = match target(served, version, verb, &path, is_read(&head.method)) {
+    let destination = match target(served, version, verb, &path, &head.method) {
         Ok(target) => Destination::Target(target),
         Err(error) => Destination::Refused(error),
     };
@@ -308,10 +325,10 @@ fn target(
     version: &Arc<Version>,
     verb: Option<Verb>,
     path: &ResourcePath<'_>,
-    is_read: bool,
+    method: &Method,
 ) -> Result<Target, ApiError> {
     let kind = &served.kind;
-    if path.is_watch && !is_read {
+    if path.is_watch && !is_read(method) {
         return Err(not_allowed());
     }
     // An empty namespace means all namespaces.
@@ -362,6 +379,7 @@ fn target(
         return Err(ApiError::no_such_resource());
     }
     let verbs = subresource.as_ref().map_or_else(|| verbs(served), |one| &one.verbs);
+    let verb = verb.or_else(|| subresource.as_ref()?.verb_of_options(method));
     let verb = verb.filter(|verb| verbs.contains(verb)).ok_or_else(|| {
         let name = verb.map(Verb::name).unwrap_or_default();
         match kind.strategy.routing {

@@ -1,5 +1,10 @@
 //! The kinds that are served at one time, with their documents and metrics.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
+
 use crate::conversion::{self, ConversionWebhooks};
 use crate::discovery::Discovery;
 use crate::openapi::{ChangeDocument, OpenApi};
@@ -10,16 +15,31 @@ use crate::watch_cache::SourceState;
 /// The kinds that are served at one time, with their discovery and OpenAPI documents.
 pub struct Served {
     pub kinds: ServedKinds,
-    pub discovery: Discovery,
+    discovery: ArcSwap<Discovery>,
     pub openapi: OpenApi,
 }
 
 impl Served {
     /// Generates the documents of these kinds. The program may change the OpenAPI documents.
     pub fn new(kinds: ServedKinds, change: Option<ChangeDocument>) -> Self {
-        let discovery = Discovery::new(&kinds);
+        let discovery = ArcSwap::from_pointee(Discovery::new(&kinds, listed(&kinds, None)));
         let openapi = OpenApi::new(&kinds, change);
         Self { kinds, discovery, openapi }
+    }
+
+    /// The discovery documents. They are generated again if a group version has other resources now.
+    pub fn discovery(&self) -> Arc<Discovery> {
+        let known = self.discovery.load_full();
+        if self.kinds.group_versions().is_empty() {
+            return known;
+        }
+        let listed = listed(&self.kinds, Some(&known));
+        if listed == known.listed() {
+            return known;
+        }
+        let discovery = Arc::new(Discovery::new(&self.kinds, listed));
+        self.discovery.store(Arc::clone(&discovery));
+        discovery
     }
 
     /// The state of the sources of computed kinds, one entry per source. If only a part of a source is synced, the
@@ -27,6 +47,15 @@ impl Served {
     pub fn sources(&self) -> Vec<SourceState> {
         SourceState::each_once(self.kinds.iter().flat_map(|served| served.cache.sources()))
     }
+}
+
+/// The resources that each group version lists. If its function panics, the known resources stay.
+fn listed(kinds: &ServedKinds, known: Option<&Discovery>) -> Vec<Vec<APIResource>> {
+    let all = kinds.group_versions().iter().enumerate().map(|(place, served)| {
+        let before = || known.and_then(|known| known.listed().get(place).cloned());
+        served.paths.resources().or_else(before).unwrap_or_default()
+    });
+    all.collect()
 }
 
 /// The values of metrics about the served kinds.

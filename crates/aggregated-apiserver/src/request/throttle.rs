@@ -268,15 +268,15 @@ impl Throttle {
         place.map(Some).ok_or_else(|| full("heads"))
     }
 
-    /// Waits for a slot for a request.
+    /// Waits for a slot for a request with this verb.
     ///
     /// # Errors
     /// 429 if no slot becomes free, or if too many requests wait.
-    pub(super) async fn throttle(&self, user: &User, target: &Target) -> Result<Permit, ApiError> {
+    pub(super) async fn throttle(&self, user: &User, verb: Verb) -> Result<Permit, ApiError> {
         if user.is_master() {
             return Ok(Permit::default());
         }
-        let (levels, bound) = match target.verb {
+        let (levels, bound) = match verb {
             Verb::Watch => return self.long_running(user),
             Verb::Get | Verb::List => (&self.reads, "reads"),
             _ => (&self.writes, "writes"),

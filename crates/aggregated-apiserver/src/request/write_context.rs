@@ -12,7 +12,7 @@ use super::served::Served;
 use super::throttle::Permit;
 use super::{Handler, authorize};
 use crate::admission::AuditAnnotations;
-use crate::cluster;
+use crate::auth;
 use crate::error::ApiError;
 use crate::quota::Account;
 use crate::storage::Versioned;
@@ -89,7 +89,7 @@ impl WriteContext {
 impl CreateAuthorizer for WriteContext {
     fn authorize_create(&self) -> BoxFuture<'_, Result<(), ApiError>> {
         let kind = &self.target.served.kind;
-        let attributes = cluster::Attributes::Resource {
+        let attributes = auth::Attributes::Resource {
             verb: Verb::Create.name().into(),
             group: kind.group.clone(),
             version: self.target.version.name.clone(),

@@ -7,6 +7,7 @@ use futures::FutureExt;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use super::group_versions;
 use super::hooks::{Additions, Hooks, PostStart};
 use super::initial_objects::{Beginning, begin, begin_later, copy};
 use super::loopback::Loopback;
@@ -27,8 +28,8 @@ use crate::kind::{Kind, PatternCache, QuotaUsage, ShownObjects};
 use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{
-    Backing, CommitGate, CreateGate, Marker, ServedKind, ServedKinds, VirtualBacking,
-    VisibilityStates,
+    Backing, CommitGate, CreateGate, Marker, ServedGroupVersion, ServedKind, ServedKinds,
+    VirtualBacking, VisibilityStates,
 };
 use crate::storage::{Collection, Failure, MemoryStore, NamespaceLimit, RevisionSequencer, Store};
 use crate::watch_cache::{WatchCache, WindowBudget};
@@ -106,6 +107,10 @@ impl Assembled {
         let shown = ShownObjects::new(bounds.requests.converted());
         patterns.set_limit(bounds.patterns);
         let webhooks = Arc::new(ConversionWebhooks::default());
+        let group_versions = group_versions::parse(registered, &parsed)?.into_iter();
+        let group_versions = group_versions
+            .map(|paths| ServedGroupVersion { paths, ended: closing.child_token() })
+            .collect();
         let mut served = Vec::new();
         let mut runs = Vec::new();
         let mut beginnings = Vec::new();
@@ -215,7 +220,7 @@ impl Assembled {
                 waiting = Some(begin_later(beginnings, Arc::clone(&store), how, refused));
             }
         }
-        let kinds = ServedKinds::new(served);
+        let kinds = ServedKinds::new(served).with_group_versions(group_versions);
         let mut admission = AdmissionChain::default();
         if limits.looks_at_namespaces {
             let sources = Arc::clone(&sources);

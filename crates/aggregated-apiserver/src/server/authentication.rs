@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::Args;
 use super::tls::Trust;
+use crate::auth::Authenticators;
 use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader};
 use crate::error::StartError;
 use crate::request::{Authentication, Impersonation};
@@ -25,6 +26,7 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 /// The present configuration of authentication.
 pub(super) struct Trusted {
     cluster: Cluster,
+    authenticators: Authenticators,
     flags: Flags,
     delegated: Arc<ArcSwap<DelegatedAuthentication>>,
     trust: Arc<ArcSwap<Trust>>,
@@ -42,7 +44,11 @@ struct Flags {
 
 impl Trusted {
     /// Reads the configuration in the flags. Without it, no client is authenticated until the cluster has responded.
-    pub(super) fn new(args: &Args, cluster: Cluster) -> Result<Self, StartError> {
+    pub(super) fn new(
+        args: &Args,
+        cluster: Cluster,
+        authenticators: Authenticators,
+    ) -> Result<Self, StartError> {
         let header = |path: &PathBuf| {
             let header = RequestHeader {
                 ca: String::new(),
@@ -69,6 +75,7 @@ impl Trusted {
         }
         Ok(Self {
             cluster,
+            authenticators,
             ready: watch::Sender::new(flags.say_everything()),
             usable: AtomicBool::new(true),
             flags,
@@ -97,6 +104,7 @@ impl Trusted {
         let delegated = Arc::clone(&self.delegated);
         let cluster = Some(self.cluster.clone());
         Authentication {
+            authenticators: self.authenticators.clone(),
             delegated,
             cluster,
             impersonation,

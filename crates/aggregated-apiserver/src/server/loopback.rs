@@ -1,9 +1,12 @@
 //! The connection of a server to itself: clients that send requests to the handler within the process, without a
 //! socket.
 
+mod upgrades;
+
 use std::sync::{Arc, Weak};
 
 use axum::body::Body;
+use http::header::UPGRADE;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body as KubeBody;
@@ -57,6 +60,12 @@ async fn respond(
 ) -> Result<Response<Body>, &'static str> {
     const GONE: &str = "the server in this process is gone";
     let handler = way.wait_for(Option::is_some).await.map_err(|_| GONE)?.clone();
+    if request.headers().contains_key(UPGRADE)
+        && let Some(handler) = handler.clone()
+    {
+        let broken = |_| "the connection within this process has ended";
+        return upgrades::respond(handler, user, request).await.map_err(broken);
+    }
     let handler = handler.as_ref().and_then(Weak::upgrade).ok_or(GONE)?;
     // Open watches end with the server, not with the client.
     let answer = handler.answers().begin(StreamReset::default());

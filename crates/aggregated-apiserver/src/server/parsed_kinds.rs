@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::group_versions;
 use super::stored_definition::check_stored;
 use crate::definition::{Backend, Kind as Registered, Kinds, LookupRights};
 use crate::error::StartError;
@@ -10,7 +11,7 @@ use crate::kind::{Kind, ProtectedFields};
 use crate::object::names::check_dns_1123_label;
 use crate::served_kind::{ComputedFrom, LookupRight, SourceResource};
 
-/// Parses all definitions and checks them for conflicts with each other.
+/// Parses all definitions and checks them for conflicts with each other and with group versions.
 pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
     let mut parsed: Vec<Arc<Kind>> = Vec::new();
     let mut taken: HashMap<(String, String), String> = HashMap::new();
@@ -23,6 +24,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
         check_backend(&kind, registered, kinds.is_partial_allowed())?;
         parsed.push(Arc::new(kind));
     }
+    group_versions::parse(kinds, &parsed)?;
     Ok(parsed)
 }
 

@@ -9,8 +9,9 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::tls::Trust;
+use crate::auth::ClientCertificate;
 use crate::log_throttle::{LogThrottle, shown};
-use crate::request::{ClientCertificate, Presented};
+use crate::request::Presented;
 use crate::user::User;
 
 /// The longest time that the result of a verification is cached. A certificate may expire on a connection that is open
@@ -104,7 +105,7 @@ fn judge(trust: &Trust, chain: &[CertificateDer<'static>], lines: &CertificateLi
             "authentication.kubernetes.io/credential-id".to_owned(),
             vec![format!("X509SHA256={hexadecimal}")],
         );
-        presented.client = Some(ClientCertificate { user });
+        presented.client = Some(ClientCertificate { user, der: leaf.as_ref().into() });
     }
     if !presented.is_front_proxy && presented.client.is_none() {
         lines.unknown.log(|suppressed| {

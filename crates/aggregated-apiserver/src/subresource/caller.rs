@@ -9,7 +9,8 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
 
 use super::Error;
-use crate::cluster::{Attributes, Cluster, impersonation_headers};
+use crate::auth::Attributes;
+use crate::cluster::{Cluster, impersonation_headers};
 use crate::error::{ApiError, Reason};
 use crate::user::User;
 
@@ -30,13 +31,14 @@ impl Caller {
         &self.user
     }
 
-    /// Whether the user has this permission. The answer of the cluster is cached for ten seconds.
+    /// Whether the user has this permission. The server asks its authorizers. The answer of the cluster is cached
+    /// for ten seconds.
     ///
     /// # Errors
-    /// 500 if the cluster does not answer, and 429 if too many requests wait for an answer. The action must be rejected
+    /// 500 if the cluster or another authorizer does not answer, and 429 if too many requests wait for an answer. The action must be rejected
     /// then.
     pub async fn may(&self, permission: &ResourceAttributes) -> Result<bool, Error> {
-        self.has(&attributes(permission)).await
+        self.has(&permission.into()).await
     }
 
     async fn has(&self, permission: &Attributes) -> Result<bool, Error> {
@@ -49,7 +51,7 @@ impl Caller {
                 false => ApiError::internal(&error).caused_by(error.why()),
             }
         });
-        decision.map(|decision| decision.allowed).map_err(Error::of)
+        decision.map(|decision| decision.is_allowed()).map_err(Error::of)
     }
 
     /// The headers with which a request to another API server acts as the user: `Impersonate-User` and its siblings.
@@ -78,7 +80,7 @@ impl Caller {
     /// # Errors
     /// 403 if the user does not have the permission, and the errors of [`may`](Self::may).
     pub async fn demand(&self, permission: &ResourceAttributes) -> Result<(), Error> {
-        let permission = attributes(permission);
+        let permission = Attributes::from(permission);
         match self.has(&permission).await? {
             true => Ok(()),
             false => Err(Error::of(permission.forbidden(&permission.denied_to(&self.user)))),
@@ -92,20 +94,6 @@ impl Caller {
     /// itself.
     pub fn client(&self) -> Client {
         self.cluster.client_as(&self.user)
-    }
-}
-
-/// The permission as it is authorized.
-fn attributes(permission: &ResourceAttributes) -> Attributes {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    Attributes::Resource {
-        verb: text(&permission.verb).into(),
-        group: text(&permission.group),
-        version: text(&permission.version),
-        resource: text(&permission.resource),
-        subresource: text(&permission.subresource),
-        namespace: text(&permission.namespace),
-        name: text(&permission.name),
     }
 }
 

@@ -61,7 +61,7 @@ fn known_schema_of<T: JsonSchema + 'static>() -> Arc<Value> {
 }
 
 /// The schema of a type, with subschemas inline.
-pub(super) fn schema_of<T: JsonSchema>() -> Value {
+pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;

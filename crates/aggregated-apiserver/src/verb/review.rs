@@ -16,12 +16,12 @@ pub async fn review(
 ) -> Result<(Tree, Vec<String>), ApiError> {
     let draft = admit_review(attributes, submitted).await?;
     let kind = attributes.kind();
-    let answered = review.answer(attributes.user, &draft.tree).map_err(|refused| match refused {
+    let answered = review.answer(attributes.user, &draft.tree).await;
+    let mut tree = answered.map_err(|refused| match refused {
         ReviewError::BadRequest(why) => ApiError::bad_request(why),
         // kube-apiserver names no kind here.
         ReviewError::Invalid(errors) => ApiError::invalid(&kind.group, "", "", errors),
-    });
-    let mut tree = answered?;
+    })?;
     // The response has the types of its schema, because it was created from these types.
     kind.coerce_again(&kind.storage, &mut tree);
     Ok((tree, draft.warnings))

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use http::Method;
+
 use super::Verb;
 use crate::kind::{Kind, SubresourceHandler, Version, scale};
 use crate::served_kind::{Backing, ServedKind};
@@ -37,6 +39,13 @@ impl ServedSubresource {
     fn part(part: Part, verbs: &'static [Verb], kind: Option<Arc<Kind>>) -> Self {
         let verbs = Cow::Borrowed(verbs);
         Self { name: part.subresource(), verbs, kind, action: Action::Part(part) }
+    }
+
+    /// The verb with which a proxy handles OPTIONS. Authorizers get no verb for OPTIONS, same as in kube-apiserver, so
+    /// only roles with all verbs allow it.
+    pub fn verb_of_options(&self, method: &Method) -> Option<Verb> {
+        let is_handled = self.custom()?.handles(method);
+        (*method == Method::OPTIONS && is_handled).then_some(Verb::Get)
     }
 
     /// The code of the user that handles requests, if there is any.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use http::HeaderValue;
 use jiff::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -66,7 +67,9 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// The field manager: the client's, otherwise the first part of its User-Agent.
     pub field_manager: String,
-    /// The options above as the client has sent them, in the format of Kubernetes.
+    /// The audit ID of the request; `None` if the write has no request.
+    pub audit_id: Option<HeaderValue>,
+    /// The options above, but the audit ID, as the client has sent them, in the format of Kubernetes.
     pub said: Option<Box<Tree>>,
 }
 

@@ -131,8 +131,11 @@ impl Guards<'_> {
         let intended = commit.clone();
         let outcome = match &self.served.backing {
             Backing::Virtual(VirtualBacking { backend, .. }) => {
-                let manager = &self.options.field_manager;
-                let context = WriteContext::new(self.user, manager, self.part.subresource());
+                let WriteOptions { field_manager, audit_id, .. } = self.options;
+                let audit_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
+                let subresource = self.part.subresource();
+                let context = WriteContext::new(self.user, field_manager, subresource);
+                let context = context.with_audit_id(audit_id.unwrap_or_default());
                 backend.write(commit, context).await
             }
             _ => {

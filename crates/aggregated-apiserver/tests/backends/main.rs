@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
 mod common;
+mod costs;
 mod direct;
 mod features;
 mod generations;

@@ -77,6 +77,8 @@ struct State {
     /// Objects that are listed besides the rows.
     strange: Vec<Book>,
     calls: Vec<String>,
+    /// The audit ID of the last write.
+    audit_id: String,
     /// The changes that are sent later; `None` if they are sent at once.
     held: Option<Vec<Change<Book>>>,
     /// Whether the backend has uids and creation times of its own.
@@ -210,6 +212,11 @@ impl Shelf {
         self.state.lock().unwrap().calls.clone()
     }
 
+    /// The audit ID of the last write.
+    pub fn audit_id(&self) -> String {
+        self.state.lock().unwrap().audit_id.clone()
+    }
+
     fn listing(&self) -> Listing<Book> {
         let state = self.state.lock().unwrap();
         let mut items: Vec<_> = state.rows.iter().map(|(key, row)| item(key, row)).collect();
@@ -244,6 +251,7 @@ impl Shelf {
         let key = (book.namespace().unwrap(), book.name_any());
         let mut state = self.state.lock().unwrap();
         state.calls.push(format!("{verb} {} as {}", key.1, context.user.name));
+        state.audit_id.clone_from(&context.audit_id);
         let changed = change(state.rows.get(&key))?;
         let changed = changed.map(|row| Row {
             version: state.next_version(),

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use aggregated_apiserver::Kinds;
 use aggregated_apiserver::backend::VirtualKind;
-use http::Method;
+use axum::body::Body;
+use http::{Method, Request};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{CustomResourceExt, ResourceExt};
 use serde_json::{Value, json};
-use test_server::ask;
+use test_server::{admin, ask};
 
 use crate::common::{
     BOOKS, INTERVAL, book, books, polled, refusal, replica, serving, shared_store, titles, until,
@@ -41,6 +42,35 @@ async fn writes_go_to_the_backend_as_the_user() {
         assert_eq!(refusal(api.delete("a", &DeleteParams::default()).await).code, 404);
         let calls = ["create a as admin", "update a as admin", "delete a as admin"];
         assert_eq!(shelf.calls(), calls, "invalid requests do not reach the backend");
+    }
+}
+
+#[tokio::test]
+async fn backends_receive_the_audit_id_of_the_request() {
+    let shelf = Shelf::new();
+    let server = polled(&shelf).await;
+    let emma = serde_json::to_value(book("a", "Emma")).unwrap();
+    let patch = json!({"spec": {"copies": 3}});
+    let one = format!("{BOOKS}/a");
+    for (method, path, body, given) in [
+        (Method::POST, BOOKS, &emma, Some("sent-by-a-client")),
+        (Method::PATCH, &one, &patch, None),
+        (Method::DELETE, &one, &json!({}), None),
+    ] {
+        let request = Request::builder().method(&method).uri(path);
+        let request = match method {
+            Method::PATCH => request.header("content-type", "application/merge-patch+json"),
+            _ => request.header("content-type", "application/json"),
+        };
+        let request = match given {
+            Some(id) => request.header("audit-id", id),
+            None => request,
+        };
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        let response = server.respond(admin(), request).await;
+        assert!(response.status().is_success(), "{method}: {}", response.status());
+        let id = response.headers()["audit-id"].to_str().unwrap();
+        assert_eq!((given.unwrap_or(id), &*shelf.audit_id()), (id, id), "{method}");
     }
 }
 

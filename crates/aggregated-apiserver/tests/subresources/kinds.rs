@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use aggregated_apiserver::auth::{Authorizers, Decision, authorizer_fn};
 use aggregated_apiserver::backend::{
     Backend, BackendError, DirectKind, Item, Listing, Poll, Read, ReadContext, VirtualKind,
 };
@@ -11,7 +12,6 @@ use aggregated_apiserver::subresource::{Parent, ParentKey, Subresource};
 use aggregated_apiserver::{Computed, InProcess, Kind, Kinds, Visibility};
 use axum::body::Body;
 use futures::{StreamExt, stream};
-use k8s_openapi::api::authorization::v1::SubjectAccessReviewStatus;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, CustomResourceExt, ResourceExt};
 use schemars::JsonSchema;
@@ -110,8 +110,8 @@ async fn hidden_objects_have_no_subresources() {
     };
     let kind = Kind::stored::<Machine>().visibility(Visibility::by_object(shown));
     let kind = kind.subresource(image()).subresource(follow());
-    let allowing = |_: &_| SubjectAccessReviewStatus { allowed: true, ..Default::default() };
-    let server = api_server(Kinds::new().kind(kind)).with_authorizer(allowing);
+    let allowing = Authorizers::new().with(authorizer_fn(|_, _| Decision::allow("")));
+    let server = api_server(Kinds::new().kind(kind)).with_authorizers(allowing);
     let server = server.in_process(test_server::unreachable_cluster()).await.unwrap();
     let server = with_machine(server).await;
     let followed = server.respond(user("jane"), request("GET", "a/follow", "")).await;

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aggregated_apiserver::InProcess;
+use aggregated_apiserver::auth::{Authorizers, Decision, authorizer_fn};
 use axum::body::Body;
 use futures::StreamExt;
 use http::{Method, Response};
-use k8s_openapi::api::authorization::v1::SubjectAccessReviewStatus;
 use serde_json::Value;
 use test_server::{admin, api_server, ask, server_of, unreachable_cluster, user};
 use tokio::time::Instant;
@@ -82,10 +82,11 @@ async fn a_stream_ends_when_its_object_is_deleted() {
 async fn a_stream_ends_when_the_user_loses_the_permission() {
     let (may, log) = (Arc::new(AtomicBool::new(true)), Log::default());
     let is_allowed = Arc::clone(&may);
-    let server = api_server(kinds(&log)).with_authorizer(move |_| {
-        let allowed = is_allowed.load(Ordering::Relaxed);
-        SubjectAccessReviewStatus { allowed, ..Default::default() }
+    let authorizer = authorizer_fn(move |_, _| match is_allowed.load(Ordering::Relaxed) {
+        true => Decision::allow(""),
+        false => Decision::no_opinion(""),
     });
+    let server = api_server(kinds(&log)).with_authorizers(Authorizers::new().with(authorizer));
     let server = with_machine(server.in_process(unreachable_cluster()).await.unwrap()).await;
     let path = "a/log?follow=true&tailLines=2";
     let followed = server.respond(user("jane"), request("GET", path, "")).await;
@@ -155,9 +156,9 @@ async fn an_unread_stream_frees_its_memory_at_its_end() {
 #[tokio::test]
 async fn streams_count_against_the_limit_of_watches() {
     let log = Log::default();
-    let allowing = |_: &_| SubjectAccessReviewStatus { allowed: true, ..Default::default() };
+    let allowing = Authorizers::new().with(authorizer_fn(|_, _| Decision::allow("")));
     // The limit of watches follows from the memory.
-    let server = api_server(kinds(&log)).with_authorizer(allowing).with_memory_limit(150 << 20);
+    let server = api_server(kinds(&log)).with_authorizers(allowing).with_memory_limit(150 << 20);
     let server = with_machine(server.in_process(unreachable_cluster()).await.unwrap()).await;
     let path = "a/log?follow=true&tailLines=1";
     let mut open = Vec::new();

@@ -59,6 +59,14 @@ pub enum StartError {
         /// `spec.scope: must be Namespaced or Cluster`.
         faults: Vec<String>,
     },
+    /// A group version whose paths code of the user handles cannot be served.
+    #[error("group version {group_version}: {}", faults.join("; "))]
+    GroupVersion {
+        /// The group version, such as `custom.metrics.k8s.io/v1beta2`.
+        group_version: String,
+        /// The errors, such as `path "/a/{b}": no method has a handler`.
+        faults: Vec<String>,
+    },
     /// The server cannot listen on the address.
     #[error("--bind-address and --secure-port: cannot listen on {address}: {source}")]
     Listen {

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use aggregated_apiserver::admission::{
     AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
+use aggregated_apiserver::auth::Authorizers;
 use futures::future::{BoxFuture, ready};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Authorizer, Request, is_master};
+use super::{Authorizer, is_master};
 use crate::built_in::quote;
 use crate::built_in::rbac::GROUP;
 
@@ -19,7 +20,12 @@ type Tree = Map<String, Value>;
 
 /// The admission plugin that rejects roles and bindings with permissions that the user does not have. A user with the
 /// verb `escalate` on the role, or `bind` on the bound role, is exempt.
-pub(crate) struct NoEscalation(pub(crate) Arc<Authorizer>);
+pub(crate) struct NoEscalation {
+    /// The roles that users have.
+    pub(crate) roles: Arc<Authorizer>,
+    /// The chain that decides about `escalate` and `bind`.
+    pub(crate) authorizers: Authorizers,
+}
 
 impl AdmissionPlugin for NoEscalation {
     fn name(&self) -> &str {
@@ -37,18 +43,24 @@ impl AdmissionPlugin for NoEscalation {
         request: &'a AdmissionRequest<'_>,
         object: Option<&'a Tree>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
-        let judged = object.map_or(Ok(()), |object| self.judge(request, object));
-        Box::pin(ready(judged))
+        match object {
+            Some(object) => Box::pin(self.judge(request, object)),
+            None => Box::pin(ready(Ok(()))),
+        }
     }
 }
 
 impl NoEscalation {
-    fn judge(&self, request: &AdmissionRequest<'_>, object: &Tree) -> Result<(), AdmissionError> {
+    async fn judge(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: &Tree,
+    ) -> Result<(), AdmissionError> {
         if request.old_object().is_some_and(|old| is_same_grant(old, object)) {
             return Ok(());
         }
         let namespace = request.namespace.unwrap_or_default();
-        let may = |verb: &str, resource: &str, name: &str| {
+        let may = async |verb: &str, resource: &str, name: &str| {
             let text = |text: &str| Some(text.to_owned());
             let asked = ResourceAttributes {
                 verb: text(verb),
@@ -59,19 +71,20 @@ impl NoEscalation {
                 namespace: text(namespace),
                 ..ResourceAttributes::default()
             };
-            self.0.decide(request.user, Request::Resource(&asked)).allowed
+            let decision = self.authorizers.authorize(request.user, &(&asked).into()).await;
+            decision.is_ok_and(|decision| decision.is_allowed())
         };
         let granted = if let Some(role) = member::<RoleRef>(object, "roleRef") {
             let resource = if role.kind == "Role" { "roles" } else { "clusterroles" };
-            if may("bind", resource, &role.name) {
+            if may("bind", resource, &role.name).await {
                 return Ok(());
             }
-            self.0.rules_of_role(&role, namespace).map_err(AdmissionError::forbidden)?
+            self.roles.rules_of_role(&role, namespace).map_err(AdmissionError::forbidden)?
         } else {
             // Same as in kube-apiserver, a permission that is limited to names does not apply to a create.
             let is_new = request.operation == AdmissionOperation::Create;
             let name = if is_new { "" } else { request.name };
-            if may("escalate", request.resource, name) {
+            if may("escalate", request.resource, name).await {
                 return Ok(());
             }
             member::<Vec<PolicyRule>>(object, "rules").unwrap_or_default()
@@ -85,7 +98,7 @@ impl NoEscalation {
                 "user {user} (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n{not_held}"
             ))
         };
-        if let Some(not_held) = self.0.not_held(request.user, namespace, &granted) {
+        if let Some(not_held) = self.roles.not_held(request.user, namespace, &granted) {
             return Err(refused(not_held));
         }
         let aggregates = |role: &Tree| role.get("aggregationRule").is_some_and(Value::is_object);
@@ -97,7 +110,7 @@ impl NoEscalation {
     }
 
     fn demand_everything(&self, request: &AdmissionRequest<'_>) -> Result<(), AdmissionError> {
-        match self.0.not_held(request.user, "", &everything()) {
+        match self.roles.not_held(request.user, "", &everything()) {
             None => Ok(()),
             Some(_) => {
                 let why = "must have cluster-admin privileges to use the aggregationRule";

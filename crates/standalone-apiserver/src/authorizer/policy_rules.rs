@@ -2,54 +2,34 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
+use aggregated_apiserver::auth::Attributes;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 /// The wildcard of groups, resources and verbs.
 const ALL: &str = "*";
 
-/// A request to authorize.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Request<'a> {
-    /// A request for a resource.
-    Resource(&'a ResourceAttributes),
-    /// A request for a path.
-    Path(&'a NonResourceAttributes),
-}
-
-impl Request<'_> {
-    /// The namespace; empty for a request across all namespaces.
-    pub(super) fn namespace(&self) -> &str {
-        match self {
-            Self::Resource(asked) => asked.namespace.as_deref().unwrap_or_default(),
-            Self::Path(_) => "",
-        }
+/// The namespace of a request; empty for a request across all namespaces.
+pub(super) fn namespace(request: &Attributes) -> &str {
+    match request {
+        Attributes::Resource { namespace, .. } => namespace,
+        Attributes::Path { .. } => "",
     }
 }
 
 /// Whether a rule allows a request.
-pub(super) fn allows(rule: &PolicyRule, request: Request<'_>) -> bool {
+pub(super) fn allows(rule: &PolicyRule, request: &Attributes) -> bool {
     match request {
-        Request::Resource(asked) => {
-            has(&rule.verbs, text(&asked.verb))
-                && has(values(&rule.api_groups), text(&asked.group))
-                && has_resource(
-                    values(&rule.resources),
-                    text(&asked.resource),
-                    text(&asked.subresource),
-                )
-                && has_name(values(&rule.resource_names), text(&asked.name))
+        Attributes::Resource { verb, group, resource, subresource, name, .. } => {
+            has(&rule.verbs, verb)
+                && has(values(&rule.api_groups), group)
+                && has_resource(values(&rule.resources), resource, subresource)
+                && has_name(values(&rule.resource_names), name)
         }
-        Request::Path(asked) => {
-            let path = text(&asked.path);
+        Attributes::Path { verb, path, .. } => {
             let urls = values(&rule.non_resource_urls);
-            has(&rule.verbs, text(&asked.verb)) && urls.iter().any(|url| covers_path(url, path))
+            has(&rule.verbs, verb) && urls.iter().any(|url| covers_path(url, path))
         }
     }
-}
-
-fn text(of: &Option<String>) -> &str {
-    of.as_deref().unwrap_or_default()
 }
 
 fn values(of: &Option<Vec<String>>) -> &[String] {
@@ -272,6 +252,7 @@ fn listed(values: &[&str]) -> String {
 mod tests {
     use super::*;
     use crate::built_in::testing::object;
+    use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
     use serde_json::{Value, json};
 
     fn asks(verb: &str, resource: &str, name: &str) -> ResourceAttributes {
@@ -282,7 +263,7 @@ mod tests {
     }
 
     fn is_allowed(rule: Value, asked: &ResourceAttributes) -> bool {
-        allows(&object(rule), Request::Resource(asked))
+        allows(&object(rule), &asked.into())
     }
 
     #[test]
@@ -327,12 +308,12 @@ mod tests {
             ("/healthz/*", "/healthz", false),
             ("*", "/anything", true),
         ] {
-            let asked = object(json!({"path": path, "verb": "get"}));
-            assert_eq!(allows(&rule(url), Request::Path(&asked)), expected, "{url} {path}");
+            let asked: NonResourceAttributes = object(json!({"path": path, "verb": "get"}));
+            assert_eq!(allows(&rule(url), &Attributes::from(&asked)), expected, "{url} {path}");
         }
-        let asked = object(json!({"path": "/healthz", "verb": "post"}));
-        assert!(!allows(&rule("/healthz"), Request::Path(&asked)));
-        assert!(!allows(&rule("*"), Request::Resource(&asks("get", "pods", ""))));
+        let asked: NonResourceAttributes = object(json!({"path": "/healthz", "verb": "post"}));
+        assert!(!allows(&rule("/healthz"), &Attributes::from(&asked)));
+        assert!(!allows(&rule("*"), &Attributes::from(&asks("get", "pods", ""))));
     }
 
     #[test]

@@ -52,7 +52,8 @@ impl BackendStore {
             self.lock().unsaved.remove(key);
             return Ok(false);
         };
-        let Ok(record) = objects::record(&self.kind, &known.object, &entry.kept, entry.is_timeless)
+        let Ok(record) =
+            objects::record(&self.kind, &known.object.to_parts(), &entry.kept, entry.is_timeless)
         else {
             return Ok(false);
         };

@@ -13,12 +13,12 @@ use super::publish::Condition;
 use super::{BackendStore, Entry};
 use crate::backend::calls::Write;
 use crate::backend::erased::Feed;
-use crate::backend::objects;
+use crate::backend::objects::{self, Parts};
 use crate::backend::origin::{Former, Omitted};
 use crate::backend::write_error::WriteError;
 use crate::backend::{BackendError, Item, Reason, WriteContext};
 use crate::error::ApiError;
-use crate::object::{Key, Object, Tree};
+use crate::object::{Key, Object, Tree, metadata};
 use crate::storage::{Commit, Precondition, Revision, Store, StoreError, Versioned};
 
 /// The object that a write has left.
@@ -68,7 +68,7 @@ impl BackendStore {
             return Err(StoreError::Unavailable.into());
         }
         let key = &commit.key;
-        let attempt = match self.attempt(&commit, context.clone(), false).await {
+        let attempt = match self.attempt(&commit, &context, false).await {
             Err(Failed::RecordExists) => {
                 // The object may exist, and be unknown here. Otherwise the record is left from an earlier object.
                 let metadata = self.metadata.as_deref();
@@ -76,7 +76,7 @@ impl BackendStore {
                 if !is_noted && !self.read_newest(key).await {
                     return Err(StoreError::Unavailable.into());
                 }
-                self.attempt(&commit, context, true).await
+                self.attempt(&commit, &context, true).await
             }
             attempt => attempt,
         };
@@ -92,7 +92,7 @@ impl BackendStore {
     async fn attempt(
         &self,
         commit: &Commit,
-        context: WriteContext,
+        context: &WriteContext,
         replaces_record: bool,
     ) -> Result<WrittenObject, Failed> {
         let lock = timeout(self.backend.timeout, self.locks.lock(&commit.key)).await;
@@ -100,14 +100,19 @@ impl BackendStore {
         let _in_flight = InFlight::begin(self, &commit.key, lock);
         let (old, entry) = self.current(commit)?;
         let write = match (&commit.object, old) {
-            (Some(new), None) => Write::Create(new.to_tree()),
+            (Some(new), None) => Write::Create(Arc::clone(new)),
             (Some(new), Some(old)) => Write::Update(old, new.to_tree(), Arc::clone(&entry.kept)),
             (None, Some(old)) => Write::Delete(old),
             (None, None) => return Err(StoreError::Absent.into()),
         };
-        let record = self.begin_record(commit, &entry, replaces_record).await?;
-        match self.backend.write(context, write).await {
-            Ok(written) => Ok(self.finish(commit, written, (record, entry)).await?),
+        let sent = commit.object.as_ref().filter(|_| self.metadata.is_some());
+        let sent = sent.map(|object| object.to_parts());
+        let record = self.begin_record(commit, &entry, (sent.as_ref(), replaces_record)).await?;
+        match self.backend.write(context.clone(), write).await {
+            Ok(written) => {
+                let written = written.map(|written| (written, sent));
+                Ok(self.finish(commit, written, (record, entry)).await?)
+            }
             Err(error) => {
                 self.fail_record(&commit.key, &error, record).await;
                 Err(Failed::Backend(error, entry.etag))
@@ -142,7 +147,7 @@ impl BackendStore {
         &self,
         commit: &Commit,
         entry: &Entry,
-        replaces_record: bool,
+        (sent, replaces_record): (Option<&Parts>, bool),
     ) -> Result<RecordChange, Failed> {
         let Some(metadata) = &self.metadata else { return Ok(RecordChange::default()) };
         let before = metadata.read(&commit.key).await?;
@@ -154,8 +159,8 @@ impl BackendStore {
         if !is_create && found != entry.record {
             return Err(Failed::Record);
         }
-        let Some(object) = &commit.object else { return Ok(RecordChange { before, now: found }) };
-        let record = objects::record(&self.kind, object, &entry.kept, entry.is_timeless);
+        let Some(sent) = sent else { return Ok(RecordChange { before, now: found }) };
+        let record = objects::record(&self.kind, sent, &entry.kept, entry.is_timeless);
         let record = record.map_err(|why| self.unusable(&commit.key, &why))?;
         if before.as_ref().is_some_and(|before| before.object.same_content(&record)) {
             return Ok(RecordChange { before, now: found });
@@ -173,22 +178,25 @@ impl BackendStore {
     async fn finish(
         &self,
         commit: &Commit,
-        written: Option<Item<Tree>>,
+        written: Option<(Item<Tree>, Option<Parts>)>,
         (record, former): (RecordChange, Entry),
     ) -> Result<WrittenObject, WriteError> {
         let key = &commit.key;
-        let Some(Item { object, etag }) = written else {
+        let (Some((Item { object, etag }, parts)), Some(sent)) = (written, &commit.object) else {
             let revision = self.publish_write(key, None, Entry::default())?;
             self.restore_record(key, None, record.now).await;
             return Ok(WrittenObject { revision, object: None });
         };
-        let returned = self.as_written(commit, object, &former.kept).map_err(|why| {
+        let returned = self.as_written((key, sent), (object, parts), &former.kept);
+        let object = returned.map_err(|why| {
             self.note_unresolved(key);
             self.unusable(key, &why)
         })?;
-        let object = Arc::new(returned);
-        // The backend may have set metadata, such as the uid.
-        let record = self.update_record(key, (&object, &former), record.now).await;
+        let record = match Arc::ptr_eq(&object, sent) {
+            true => record.now,
+            // The backend may have set metadata, such as the uid.
+            false => self.update_record(key, (&object, &former), record.now).await,
+        };
         let entry = Entry { etag, hash: None, record, ..former };
         let revision = self.publish_write(key, Some(Arc::clone(&object)), entry)?;
         Ok(WrittenObject { revision, object: Some(object) })
@@ -209,26 +217,28 @@ impl BackendStore {
         Ok(published.unwrap_or_else(|| self.sequencer.current()))
     }
 
-    /// Checks the object that the backend has returned for a write.
+    /// Checks the object that the backend has returned for a write of an object. Returns the object as it is now. `sent`
+    /// are the parts of the sent object if the library stores its metadata.
     fn as_written(
         &self,
-        commit: &Commit,
-        mut returned: Tree,
+        (key, sent): (&Key, &Arc<Object>),
+        (mut returned, parts): (Tree, Option<Parts>),
         kept: &[String],
-    ) -> Result<Object, String> {
-        objects::fill_key(&mut returned, &commit.key);
-        let sent = commit.object.as_ref().map(|object| object.to_tree());
-        let sent = sent.as_ref().and_then(|tree| tree.get("metadata")?.as_object());
-        let omitted = match sent.filter(|_| self.metadata.is_some()) {
-            Some(sent) => Omitted::Sent(sent),
-            None => Omitted::Nothing,
-        };
-        let (known, now) = (self.known(&commit.key), self.now());
+    ) -> Result<Arc<Object>, String> {
+        objects::fill_key(&mut returned, key);
+        let (known, now) = (self.known(key), self.now());
         let known = known.as_ref().map(|(known, ..)| &*known.object);
+        let sent_parts = (&**sent, parts.as_ref());
+        if objects::is_as_sent(&self.kind, sent_parts, &returned, (known, kept)) {
+            return Ok(Arc::clone(sent));
+        }
+        let sent = parts.map(|_| sent.to_tree());
+        let omitted =
+            sent.as_ref().map_or(Omitted::Nothing, |tree| Omitted::Sent(metadata::of(tree)));
         let former = Former { omitted, known, now: Some(&now) };
         let object = objects::to_object(&self.kind, returned, former, kept)?;
-        match *object.key() == commit.key {
-            true => Ok(object),
+        match object.key() == key {
+            true => Ok(Arc::new(object)),
             false => Err(format!("the backend has returned the object {}", object.key())),
         }
     }
@@ -242,7 +252,8 @@ impl BackendStore {
     ) -> Option<Revision> {
         let metadata = self.metadata.as_ref()?;
         let stored = metadata.get(key).filter(|record| Some(record.revision) == now);
-        let record = objects::record(&self.kind, object, &entry.kept, entry.is_timeless).ok()?;
+        let parts = object.to_parts();
+        let record = objects::record(&self.kind, &parts, &entry.kept, entry.is_timeless).ok()?;
         if stored.is_some_and(|stored| stored.object.same_content(&record)) {
             return now;
         }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::callers::Caller;
 use super::policy::{Level, Stage};
 use super::text::Json;
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 use crate::user::User;
 
 /// The event of a request at one of its stages.

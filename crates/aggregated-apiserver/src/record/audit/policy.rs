@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 use crate::user::User;
 
 const API_VERSION: &str = "audit.k8s.io/v1";

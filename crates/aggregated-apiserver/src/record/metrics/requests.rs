@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::super::Record;
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 
 /// The value of the label `component` in the metrics of kube-apiserver, which dashboards select.
 const COMPONENT: &str = "apiserver";
@@ -207,6 +207,8 @@ impl Requests {
                     () if !namespace.is_empty() => "namespace",
                     () => "cluster",
                 };
+                let written = (resource.as_str(), subresource.as_str());
+                let (resource, subresource) = record.labels.unwrap_or(written);
                 let labels =
                     RequestLabels { verb, group, version, resource, subresource, scope, ..unknown };
                 self.of_labels(&labels, &RequestLabels { verb, ..unknown })

@@ -7,7 +7,7 @@ use http::{HeaderValue, Method};
 use super::context::Remote;
 use super::protobuf::{Message, varint};
 use super::{Begun, LIMIT, beginning, is_sampled_flags, text};
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 use crate::record::{Ending, Record};
 
 const SERVER: u64 = 2;

@@ -1,6 +1,6 @@
 //! The parameter `dryRun` of requests for subresources.
 
-use super::CustomRequest;
+use super::{CustomRequest, CustomTarget};
 use crate::error::ApiError;
 use crate::request::query;
 use crate::write::WriteOptions;
@@ -20,7 +20,12 @@ pub(super) fn options(request: &CustomRequest<'_>) -> Result<WriteOptions, ApiEr
         return Ok(WriteOptions::default());
     }
     if !custom.has_dry_run() {
-        let why = format!("the subresource {} has no dry run", custom.name());
+        let why = match &request.target {
+            CustomTarget::Subresource(_) => {
+                format!("the subresource {} has no dry run", custom.name())
+            }
+            CustomTarget::Path(_) => "the path has no dry run".to_owned(),
+        };
         return Err(ApiError::bad_request(why));
     }
     Ok(WriteOptions { dry_run, ..WriteOptions::default() })

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::CustomRequest;
+use super::{CustomRequest, CustomTarget};
 use crate::error::{ApiError, Reason};
 use crate::object::Key;
 use crate::request::{Activity, Handler};
@@ -56,11 +56,11 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// The end of a request for the object with this uid.
+    /// The end of a request, for the object with this uid if it has one.
     pub fn of(
         handler: &Handler,
         request: &mut CustomRequest<'_>,
-        key: &Key,
+        key: Option<&Key>,
         uid: Option<String>,
     ) -> Self {
         let CustomRequest { caller, target, custom, is_upgrade, .. } = request;
@@ -70,13 +70,17 @@ impl Ending {
         let longest = custom.longest();
         let until = sleep(longest.unwrap_or(handler.request_timeout));
         let idle = idle(activity.clone(), longest.is_some().then_some(custom.idle()));
-        let withdrawn = target.served.ended.child_token().cancelled_owned();
-        let parent = Parent {
+        let withdrawn = match target {
+            CustomTarget::Subresource(target) => &target.served.ended,
+            CustomTarget::Path(target) => &target.served.ended,
+        };
+        let withdrawn = withdrawn.child_token().cancelled_owned();
+        let parent = target.subresource().zip(key).map(|(target, key)| Parent {
             served: target.served.clone(),
             key: key.clone(),
             viewer: target.served.kind.hides_from(caller.user).then(|| Arc::clone(caller.user)),
-        };
-        let deleted = parent.deleted(uid.filter(|_| longest.is_some()));
+        });
+        let deleted = deleted(parent, uid.filter(|_| longest.is_some()));
         let permission = caller.permission.take();
         let (clock, missing) = (handler.clock.clone(), caller.authorized.missing.rights);
         let forbidden = async move {
@@ -137,6 +141,14 @@ struct Parent {
     key: Key,
     /// The user, if the kind may hide the object from it.
     viewer: Option<Arc<User>>,
+}
+
+/// Returns when the object of a request does not exist any more. Without an object, it never returns.
+async fn deleted(parent: Option<Parent>, uid: Option<String>) {
+    match parent {
+        Some(parent) => parent.deleted(uid).await,
+        None => pending().await,
+    }
 }
 
 impl Parent {

@@ -9,13 +9,12 @@ use http_body_util::{BodyExt, Limited};
 use percent_encoding::percent_decode_str;
 use tokio::time::timeout;
 
-use super::Held;
 use super::end::Ending;
+use super::{CustomTarget, Held};
 use crate::error::ApiError;
 use crate::quota;
 use crate::record::Upgraded;
 use crate::request::ConnectionHandle;
-use crate::request::route::Target;
 use crate::subresource::SubPath;
 
 /// The time for the farewell of a handler, such as the close frame of a WebSocket.
@@ -49,16 +48,21 @@ pub(super) fn remove_named(headers: &mut HeaderMap, is_upgrade: bool) {
     }
 }
 
-/// The path behind the subresource.
+/// The path behind the subresource, or behind the pattern of a path.
 ///
 /// # Errors
 /// 400 if the path before it has an encoded slash: the path that was authorized would be another one. 400 if a part of
 /// the path is `.` or `..`: a proxy would leave the object that was authorized.
-pub(super) fn sub_path(target: &Target, path: &str) -> Result<SubPath, ApiError> {
-    let root = if target.served.kind.group.is_empty() { 2 } else { 3 };
-    let namespace = if target.namespace.is_some() { 2 } else { 0 };
-    // The root, the namespace, the plural, the name and the subresource.
-    let before = root + namespace + 3;
+pub(super) fn sub_path(target: &CustomTarget, path: &str) -> Result<SubPath, ApiError> {
+    let before = match target {
+        CustomTarget::Subresource(target) => {
+            let root = if target.served.kind.group.is_empty() { 2 } else { 3 };
+            let namespace = if target.namespace.is_some() { 2 } else { 0 };
+            // The root, the namespace, the plural, the name and the subresource.
+            root + namespace + 3
+        }
+        CustomTarget::Path(target) => 3 + target.length,
+    };
     let mut parts = path.trim_start_matches('/').splitn(before + 1, '/');
     for part in parts.by_ref().take(before) {
         if part.to_ascii_lowercase().contains("%2f") {

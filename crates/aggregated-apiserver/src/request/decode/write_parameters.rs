@@ -48,7 +48,8 @@ impl Parameters {
         }
         let field_manager = self.filled("fieldManager").unwrap_or_default().to_owned();
         let said = self.said().map(Box::new);
-        Ok(WriteOptions { field_validation, dry_run, field_manager, said })
+        let audit_id = None;
+        Ok(WriteOptions { field_validation, dry_run, field_manager, audit_id, said })
     }
 
     /// The options in the form that webhooks receive from kube-apiserver.

@@ -16,6 +16,7 @@ use crate::served_kind::{
     Backing, CommitGate, CreateGate, ServedKind, VirtualBacking, VisibilityStates,
 };
 use crate::server::assemble::open_backend;
+use crate::server::group_versions;
 use crate::server::parsed_kinds::{self, fault};
 use crate::storage::{Collection, StoreError};
 use crate::watch_cache::WatchCache;
@@ -109,8 +110,14 @@ impl RuntimeKinds {
         }
     }
 
-    /// Rejects a kind if another kind has one of its names.
+    /// Rejects a kind if another kind has one of its names, or if code of the user handles its paths.
     pub(super) fn check_names(&self, kind: &Kind) -> Result<(), StartError> {
+        let kinds = self.0.handler.upgrade().map(|handler| handler.kinds()).unwrap_or_default();
+        let mut with_paths = kinds.group_versions().iter();
+        let conflict = with_paths.find_map(|one| group_versions::conflict(&one.paths, kind));
+        if let Some(why) = conflict {
+            return Err(fault(kind, "spec.group", &why));
+        }
         let taken = self.taken_names(&kind.group, &kind.names.plural);
         match super::conflict(kind, &taken) {
             Some((field, name)) => {

@@ -46,14 +46,19 @@ impl RuntimeKinds {
 
     /// The served versions of all groups, as unique pairs of group and version.
     pub fn versions(&self) -> Vec<(String, String)> {
+        let Some(handler) = self.0.handler.upgrade() else { return Vec::new() };
+        let kinds = handler.kinds();
+        let of_kinds = kinds.iter().map(|served| &served.kind).flat_map(|kind| {
+            kind.versions.iter().map(|version| (kind.group.clone(), version.name.clone()))
+        });
+        let of_paths = kinds.group_versions().iter().map(|served| {
+            let described = served.paths.described();
+            (described.group().to_owned(), described.version().to_owned())
+        });
         let mut versions = Vec::new();
-        let Some(handler) = self.0.handler.upgrade() else { return versions };
-        for kind in handler.kinds().iter().map(|served| &served.kind) {
-            for version in &kind.versions {
-                let one = (kind.group.clone(), version.name.clone());
-                if !versions.contains(&one) {
-                    versions.push(one);
-                }
+        for one in of_kinds.chain(of_paths) {
+            if !versions.contains(&one) {
+                versions.push(one);
             }
         }
         versions

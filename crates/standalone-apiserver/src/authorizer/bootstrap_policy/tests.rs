@@ -5,9 +5,10 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role};
 use kube::api::{ListParams, Patch, PatchParams};
 
 use super::*;
-use crate::authorizer::{Authorizer, Request};
+use crate::authorizer::Authorizer;
 use crate::testing::{Member, shared_store};
 use aggregated_apiserver::User;
+use aggregated_apiserver::auth::Attributes;
 
 /// A server with the policy, in the state after a start.
 async fn server() -> Member {
@@ -91,9 +92,9 @@ async fn bootstrap_bindings_reference_existing_roles() {
 async fn system_groups_have_their_default_permissions() {
     let server = server().await;
     let authorizer = authorizer(&server);
-    let may = |group: &str, request: Request<'_>| {
+    let may = |group: &str, request: Attributes| {
         let groups = vec![group.to_owned()];
-        authorizer.decide(&User { groups, ..User::default() }, request).allowed
+        authorizer.decide(&User { groups, ..User::default() }, &request).is_allowed()
     };
     const AUTHENTICATED: &str = "system:authenticated";
     let (pods, own) = (
@@ -109,7 +110,7 @@ async fn system_groups_have_their_default_permissions() {
         (AUTHENTICATED, &own, true),
         ("system:unauthenticated", &own, false),
     ] {
-        assert_eq!(may(group, Request::Resource(asked)), expected, "{group} {asked:?}");
+        assert_eq!(may(group, asked.into()), expected, "{group} {asked:?}");
     }
     for (group, path, expected) in [
         (AUTHENTICATED, "/apis/apps/v1", true),
@@ -123,7 +124,7 @@ async fn system_groups_have_their_default_permissions() {
     ] {
         let text = |text: &str| Some(text.to_owned());
         let asked = NonResourceAttributes { verb: text("get"), path: text(path) };
-        assert_eq!(may(group, Request::Path(&asked)), expected, "{group} {path}");
+        assert_eq!(may(group, (&asked).into()), expected, "{group} {path}");
     }
 }
 
@@ -140,9 +141,7 @@ async fn controller_service_accounts_have_only_their_own_permissions() {
             "system:authenticated",
         ];
         let groups = groups.map(str::to_owned).to_vec();
-        authorizer
-            .decide(&User { name, groups, ..User::default() }, Request::Resource(asked))
-            .allowed
+        authorizer.decide(&User { name, groups, ..User::default() }, &asked.into()).is_allowed()
     };
     let (secrets, pods) = (resource("list", "", "secrets"), resource("create", "", "pods"));
     let deployments = resource("update", "apps", "deployments");

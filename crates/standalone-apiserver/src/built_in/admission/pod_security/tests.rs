@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::Configuration;
 use crate::built_in;
+use crate::pods::PodHandlers;
 use crate::service_account_tokens::ServiceAccountTokens;
 use crate::test_server::{TestServer, admin};
 
@@ -33,7 +34,7 @@ async fn exempt_namespaces_users_and_runtime_classes_meet_no_level() {
         },
     }));
     let tokens = ServiceAccountTokens::new(&KeyPair::generate().unwrap()).unwrap();
-    let kinds = built_in::kinds(&tokens, configuration.unwrap()).unwrap();
+    let kinds = built_in::kinds(&tokens, configuration.unwrap(), PodHandlers::default()).unwrap();
     let kinds = kinds.kind(built_in::events().unwrap());
     let server = ApiServer::new("test", kinds).with_audit(&audit_of_pods(folder.path())).unwrap();
     let server = server.in_process(ClusterClient::Loopback).await.unwrap();
@@ -129,7 +130,7 @@ async fn labels_of_an_exempt_namespace_are_reported_as_ignored() {
         "exemptions": {"namespaces": ["free"]},
     }));
     let tokens = ServiceAccountTokens::new(&KeyPair::generate().unwrap()).unwrap();
-    let kinds = built_in::kinds(&tokens, configuration.unwrap()).unwrap();
+    let kinds = built_in::kinds(&tokens, configuration.unwrap(), PodHandlers::default()).unwrap();
     let kinds = kinds.kind(built_in::events().unwrap());
     let server = ApiServer::new("test", kinds).in_process(ClusterClient::Loopback).await.unwrap();
     let client = server.client(admin());
