@@ -1,5 +1,7 @@
 //! Logs, commands and forwarded ports of Pods, which closures of the test handle.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
 use aggregated_apiserver::backend::Reason;
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;

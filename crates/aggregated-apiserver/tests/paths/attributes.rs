@@ -1,11 +1,11 @@
 //! The attributes of paths: those of this server, and those of a real kube-apiserver.
 
+use aggregated_apiserver::auth::{Authorizers, Decision, authorizer_fn};
 use aggregated_apiserver::subresource::Subresource;
 use aggregated_apiserver::{Kinds, paths::GroupVersion};
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt;
-use k8s_openapi::api::authorization::v1::SubjectAccessReviewStatus;
 use serde_json::Value;
 use test_cluster::{ControlPlane, Programs, unless_missing};
 use test_server::{api_server, unreachable_cluster, user};
@@ -87,8 +87,9 @@ async fn paths_are_authorized_by_their_attributes() {
         .path("/namespaces/{namespace}/{resource}/{name}/{metric}", handlers())
         .path("/{resource}/{name}/{metric}", handlers())
         .get("/namespaces/{namespace}/{metric}", any);
-    let refuses = |_: &_| SubjectAccessReviewStatus::default();
-    let server = api_server(Kinds::new().group_version(group_version)).with_authorizer(refuses);
+    let refuses = authorizer_fn(|_, _| Decision::no_opinion(""));
+    let server = api_server(Kinds::new().group_version(group_version))
+        .with_authorizers(Authorizers::new().with(refuses));
     let server = server.in_process(unreachable_cluster()).await.unwrap();
     for (method, path, message) in rows().filter(|(method, ..)| *method != "HEAD") {
         let request = Request::builder().method(method).uri(&path).body(Body::empty()).unwrap();

@@ -6,7 +6,7 @@ use http::Method;
 use http::request::Parts;
 
 use super::{Destination, Route, not_allowed, selected_name, wants_watch};
-use crate::cluster::Attributes;
+use crate::auth::Attributes;
 use crate::error::ApiError;
 use crate::paths::{OF_NAMESPACES, PathValues};
 use crate::served_kind::ServedGroupVersion;
