@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aggregated_apiserver::store::NamespaceLimit;
-use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
+use aggregated_apiserver::{ApiServer, Kinds, Running, ServeArgs, StartError};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
@@ -113,12 +113,20 @@ impl StandaloneError {
 pub struct Standalone {
     name: String,
     kinds: Kinds,
+    on_start: Option<Box<dyn FnOnce(&Running) + Send>>,
 }
 
 impl Standalone {
     /// Creates a server of this name with these kinds.
     pub fn new(name: &str, kinds: Kinds) -> Self {
-        Self { name: name.to_owned(), kinds }
+        Self { name: name.to_owned(), kinds, on_start: None }
+    }
+
+    /// Calls this function when the server responds, before it is ready. The function can start tasks that add and remove
+    /// kinds, or that use a client of the server.
+    #[must_use]
+    pub fn on_start(self, start: impl FnOnce(&Running) + Send + 'static) -> Self {
+        Self { on_start: Some(Box::new(start)), ..self }
     }
 
     /// Serves on the loopback address until SIGTERM or SIGINT. When the server is ready, it prints the line that
@@ -218,6 +226,9 @@ impl Standalone {
         // The kubeconfig is written last, so that it does not refer to a server that fails to start.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;
+        if let Some(start) = self.on_start {
+            start(&running);
+        }
         unready.mark_ready();
         welcome::print(&self.name, address, &config, &own_kinds);
         let ended = running.run(args.shutdown_delay_duration).await;
