@@ -21,15 +21,10 @@ use super::{BackendError, Change, Item, Listing, Reason};
 /// watcher_changes(watcher(maps, watcher::Config::default()), Item::new)
 /// # }
 /// ```
-pub fn watcher_changes<K, T: Resource, E: fmt::Display>(
+pub fn watcher_changes<K: Send, T: Resource + Send, E: fmt::Display + Send>(
     events: impl Stream<Item = Result<Event<K>, E>> + Send,
     item: impl Fn(K) -> Item<T> + Send,
-) -> impl Stream<Item = Result<Change<T>, BackendError>> + Send
-where
-    K: Send,
-    T: Send,
-    E: Send,
-{
+) -> impl Stream<Item = Result<Change<T>, BackendError>> + Send {
     let mut listed = Vec::new();
     events.map_err(BackendError::internal_from).try_filter_map(move |event| {
         let change = match event {
