@@ -109,11 +109,14 @@ impl StandaloneError {
     }
 }
 
+/// Code of a program that is called when the server responds.
+type OnStart = Box<dyn FnOnce(&Running) + Send>;
+
 /// A server without a cluster, with its own kinds beside the built-in ones.
 pub struct Standalone {
     name: String,
     kinds: Kinds,
-    on_start: Option<Box<dyn FnOnce(&Running) + Send>>,
+    on_start: Option<OnStart>,
 }
 
 impl Standalone {
