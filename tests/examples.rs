@@ -45,6 +45,8 @@ mod subresources;
 #[path = "../examples/collector/typed.rs"]
 mod typed;
 
+#[path = "examples/apps.rs"]
+mod apps;
 #[path = "examples/books.rs"]
 mod books;
 #[path = "examples/collector.rs"]
@@ -110,6 +112,7 @@ fn main() {
     let shared = Arc::new(Mutex::new(None));
     trials.extend(on_a_control_plane(&arguments, &shared));
     trials.extend(of_machines(&arguments, &shared));
+    trials.push(of_apps(&arguments, &shared));
     let conclusion = libtest_mimic::run(&arguments, trials);
     // Everything is stopped and removed before the process ends.
     drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -163,6 +166,20 @@ fn of_machines(arguments: &Arguments, shared: &Arc<Mutex<Option<ControlPlane>>>)
         trial_with(direct.to_owned(), tools.clone(), machines::are_served_by_a_test_server),
         trial_with(behind.to_owned(), tools, run_behind),
     ]
+}
+
+/// The test of apps, which also needs Helm and the program with client-go.
+fn of_apps(arguments: &Arguments, shared: &Arc<Mutex<Option<ControlPlane>>>) -> Trial {
+    let name = "apps_are_served_behind_kube_apiserver";
+    let tools = found(arguments, is_wanted(arguments, name), apps::Tools::find);
+    let shared = Arc::clone(shared);
+    trial_with(name.to_owned(), tools, move |tools| {
+        let programs = tools.programs.clone();
+        let run = |control_plane: &mut ControlPlane| {
+            apps::are_served_behind_kube_apiserver(control_plane, tools)
+        };
+        with(&shared, &programs, Box::new(run))
+    })
 }
 
 /// Finds what tests need, unless none of them runs.

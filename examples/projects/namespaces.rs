@@ -1,9 +1,9 @@
 //! The backend: the Namespaces of a cluster as projects.
 
-use aggregated_apiserver::backend::{Backend, BackendError, Change, Item, Listing, Watch};
-use futures::{Stream, TryFutureExt, TryStreamExt};
+use aggregated_apiserver::backend::{Backend, BackendError, Change, Item, Watch, watcher_changes};
+use futures::{Stream, TryFutureExt};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher;
 use kube::{Api, CustomResource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -55,31 +55,10 @@ impl Backend for Namespaces {
 impl Watch for Namespaces {
     fn watch(&self) -> impl Stream<Item = Result<Change<Project>, BackendError>> + Send {
         let events = self.api().map_ok(|api| {
-            let events = watcher::watcher(api, watcher::Config::default());
-            events.map_err(BackendError::internal_from)
+            let events = watcher(api, watcher::Config::default());
+            watcher_changes(events, project)
         });
-        let mut listed = Vec::new();
-        events.try_flatten_stream().try_filter_map(move |event| {
-            let change = match event {
-                Event::Init => {
-                    listed.clear();
-                    None
-                }
-                Event::InitApply(namespace) => {
-                    listed.push(project(namespace));
-                    None
-                }
-                Event::InitDone => {
-                    Some(Change::Restarted(Listing::complete(std::mem::take(&mut listed))))
-                }
-                Event::Apply(namespace) => Some(Change::Applied(project(namespace))),
-                Event::Delete(namespace) => {
-                    let name = namespace.metadata.name.unwrap_or_default();
-                    Some(Change::Deleted { namespace: None, name })
-                }
-            };
-            std::future::ready(Ok(change))
-        })
+        events.try_flatten_stream()
     }
 
     async fn get(
@@ -87,7 +66,6 @@ impl Watch for Namespaces {
         _: Option<&str>,
         name: &str,
     ) -> Result<Option<Item<Project>>, BackendError> {
-        let namespace = self.api().await?.get_opt(name).await;
-        Ok(namespace.map_err(BackendError::internal_from)?.map(project))
+        Ok(self.api().await?.get_opt(name).await?.map(project))
     }
 }

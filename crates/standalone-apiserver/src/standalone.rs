@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use aggregated_apiserver::auth::{Authenticators, Authorizers};
 use aggregated_apiserver::store::NamespaceLimit;
-use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
+use aggregated_apiserver::{ApiServer, Kinds, Running, ServeArgs, StartError};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
@@ -112,12 +112,16 @@ impl StandaloneError {
     }
 }
 
+/// Code of a program that is called when the server responds.
+type OnStart = Box<dyn FnOnce(&Running) + Send>;
+
 /// A server without a cluster, with its own kinds beside the built-in ones.
 pub struct Standalone {
     name: String,
     kinds: Kinds,
     authenticators: Authenticators,
     authorizers: Authorizers,
+    on_start: Option<OnStart>,
 }
 
 impl Standalone {
@@ -128,6 +132,7 @@ impl Standalone {
             kinds,
             authenticators: Authenticators::default(),
             authorizers: Authorizers::default(),
+            on_start: None,
         }
     }
 
@@ -144,6 +149,13 @@ impl Standalone {
     pub fn with_authorizers(mut self, authorizers: Authorizers) -> Self {
         self.authorizers = authorizers;
         self
+    }
+
+    /// Calls this function when the server responds, before it is ready. The function can start tasks that add and remove
+    /// kinds, or that use a client of the server.
+    #[must_use]
+    pub fn on_start(self, start: impl FnOnce(&Running) + Send + 'static) -> Self {
+        Self { on_start: Some(Box::new(start)), ..self }
     }
 
     /// Serves on the loopback address until SIGTERM or SIGINT. When the server is ready, it prints the line that
@@ -255,6 +267,9 @@ impl Standalone {
         // The kubeconfig is written last, so that it does not refer to a server that fails to start.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;
+        if let Some(start) = self.on_start {
+            start(&running);
+        }
         unready.mark_ready();
         welcome::print(&self.name, address, &config, &own_kinds);
         let ended = running.run(args.shutdown_delay_duration).await;

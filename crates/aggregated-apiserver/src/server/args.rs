@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, ValueEnum};
+use kube::Client;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
@@ -316,6 +317,16 @@ impl Args {
         };
         let why = "cannot be used, because this program has its own store; remove the flag";
         Err(StartError::Flag { flag, why })
+    }
+
+    /// A client of the cluster that `--kubeconfig` names, or of the default cluster, for backends that use the cluster.
+    ///
+    /// # Errors
+    /// If there is no configuration, or it cannot be used.
+    pub async fn cluster_client(&self) -> Result<Client, StartError> {
+        super::tls::install_provider();
+        let config = self.cluster_config().await?;
+        Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))
     }
 
     /// The client configuration for the cluster.
