@@ -1,6 +1,6 @@
 //! Kinds that are defined at run time: each `Definition` is served as a kind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -109,10 +109,13 @@ pub async fn follow(definitions: Api<Definition>, kinds: RuntimeKinds, cluster: 
             tracing::warn!(%error, "cannot read the definitions");
         }
         let wanted = found.state();
-        let is_wanted = |name: &String| wanted.iter().any(|one| one.name_any() == *name);
-        for (name, _) in served.extract_if(.., |name, _| !is_wanted(name)) {
+        let names: BTreeSet<String> = wanted.iter().map(|one| one.name_any()).collect();
+        let unwanted: Vec<_> =
+            served.keys().filter(|name| !names.contains(*name)).cloned().collect();
+        for name in unwanted {
             // The ConfigMaps stay.
             kinds.withdraw_kind(&format!("{name}.{}", Definition::group(&()))).await;
+            served.remove(&name);
         }
         for definition in wanted {
             let name = definition.name_any();
