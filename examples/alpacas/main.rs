@@ -1,7 +1,10 @@
-//! Serves alpacas, which are stored, and stables, which are computed from Nodes and Pods.
+//! Serves alpacas, which are stored, stables, which are computed from Nodes and Pods, and notes, which are files.
 
 mod alpaca;
+mod note;
 mod stable;
+
+use std::path::PathBuf;
 
 use aggregated_apiserver::commands::ManifestOptions;
 use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, start_logging};
@@ -12,6 +15,9 @@ use standalone_apiserver::{Standalone, StandaloneArgs};
 struct Program {
     #[command(subcommand)]
     command: Option<Command>,
+    /// The directory of the notes. Without it, notes are not served
+    #[arg(long, value_name = "DIR")]
+    notes: Option<PathBuf>,
     #[command(flatten)]
     serve: ServeArgs,
     #[command(flatten)]
@@ -25,21 +31,25 @@ enum Command {
 }
 
 /// The kinds of this server.
-fn kinds() -> Kinds {
-    Kinds::new().kind(alpaca::kind()).computed::<stable::Stable>()
+fn kinds(notes: Option<PathBuf>) -> Kinds {
+    let kinds = Kinds::new().kind(alpaca::kind()).computed::<stable::Stable>();
+    match notes {
+        Some(directory) => kinds.kind(note::kind(directory)),
+        None => kinds,
+    }
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let program = Program::parse();
     start_logging(&program.serve);
-    let server = ApiServer::new("alpacas", kinds());
+    let kinds = kinds(program.notes);
     if let Some(Command::Manifests(options)) = program.command {
-        print!("{}", server.manifests(&options)?);
+        print!("{}", ApiServer::new("alpacas", kinds).manifests(&options)?);
     } else if program.standalone.standalone {
-        Standalone::new("alpacas", kinds()).run(&program.serve, &program.standalone).await?;
+        Standalone::new("alpacas", kinds).run(&program.serve, &program.standalone).await?;
     } else {
-        server.run(&program.serve).await?;
+        ApiServer::new("alpacas", kinds).run(&program.serve).await?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::stable::Stable;
 
 #[tokio::test]
 async fn an_alpaca_that_is_all_fleece_is_rejected() {
-    let server = TestServer::builder().kinds(kinds()).start().await.unwrap();
+    let server = TestServer::builder().kinds(kinds(None)).start().await.unwrap();
     let alpacas: Api<Alpaca> = Api::default_namespaced(server.client());
     let fluffy = Alpaca::new("fluffy", AlpacaSpec { weight: 3.0, fleece: 3.0 });
     let error = alpacas.create(&PostParams::default(), &fluffy).await.unwrap_err();
@@ -19,7 +19,7 @@ async fn an_alpaca_that_is_all_fleece_is_rejected() {
 
 #[tokio::test]
 async fn a_node_has_a_stable() {
-    let server = TestServer::builder().kinds(kinds()).start().await.unwrap();
+    let server = TestServer::builder().kinds(kinds(None)).start().await.unwrap();
     let stables: Api<Stable> = Api::all(server.client());
     let events = watcher(stables, watcher::Config::default()).applied_objects();
     let mut events = std::pin::pin!(events);
