@@ -138,13 +138,14 @@ pub(crate) use store::{BackendStore, WrittenObject};
 pub use virtual_kind::VirtualKind;
 pub(crate) use write_error::WriteError;
 
-/// Objects that live elsewhere.
+/// Objects that live elsewhere. A backend also implements [`Poll`], [`Watch`] or [`Read`]. The [module](self) has an
+/// example.
 pub trait Backend: Send + Sync + 'static {
     /// The type of the objects: a type with `#[derive(CustomResource)]`, or `kube::core::DynamicObject`.
     type Object: Serialize + DeserializeOwned + Send + Sync + 'static;
 }
 
-/// A backend that the library polls for all of its objects.
+/// A backend that the library polls for all of its objects. The [module](self) has an example.
 pub trait Poll: Backend {
     /// Lists all objects, in the storage version of the kind.
     ///
@@ -154,6 +155,62 @@ pub trait Poll: Backend {
 }
 
 /// A backend that sends its changes.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::Arc;
+///
+/// use aggregated_apiserver::Kinds;
+/// use aggregated_apiserver::backend::{Backend, BackendError, Change, Item, Listing, VirtualKind, Watch};
+/// use futures::{Stream, stream};
+/// use kube::{CustomResource, CustomResourceExt};
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+/// use tokio::sync::watch;
+///
+/// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #[kube(group = "example.com", version = "v1", kind = "Lamp")]
+/// pub struct LampSpec {
+///     pub is_on: bool,
+/// }
+///
+/// /// The lamps of a house, and whether they are on.
+/// type State = BTreeMap<String, bool>;
+///
+/// /// A task publishes the state of the lamps here.
+/// struct House(watch::Receiver<State>);
+///
+/// fn lamp(name: &str, is_on: bool) -> Item<Lamp> {
+///     Item::new(Lamp::new(name, LampSpec { is_on }))
+/// }
+///
+/// impl Backend for House {
+///     type Object = Lamp;
+/// }
+///
+/// impl Watch for House {
+///     fn watch(&self) -> impl Stream<Item = Result<Change<Lamp>, BackendError>> + Send {
+///         let mut state = self.0.clone();
+///         state.mark_changed();
+///         stream::unfold(state, async |mut state| {
+///             state.changed().await.ok()?;
+///             let lamps = state.borrow_and_update().clone();
+///             let lamps = lamps.iter().map(|(name, is_on)| lamp(name, *is_on));
+///             Some((Ok(Change::Restarted(Listing::complete(lamps))), state))
+///         })
+///     }
+///
+///     async fn get(&self, _: Option<&str>, name: &str) -> Result<Option<Item<Lamp>>, BackendError> {
+///         Ok(self.0.borrow().get(name).map(|is_on| lamp(name, *is_on)))
+///     }
+/// }
+///
+/// let (publish, state) = watch::channel(State::new());
+/// let kinds = Kinds::new().kind(VirtualKind::watched(Lamp::crd(), Arc::new(House(state))));
+/// publish.send_modify(|lamps| drop(lamps.insert("kitchen".to_owned(), true)));
+/// ```
+///
+/// A backend that knows each change sends [`Change::Applied`] and [`Change::Deleted`] instead of all objects.
 pub trait Watch: Backend {
     /// Streams the changes of all objects. The first change must be [`Change::Restarted`] with all objects. If the
     /// stream ends or fails, the library calls this method again, after a pause of up to 30 seconds.
@@ -175,6 +232,54 @@ pub trait Watch: Backend {
 }
 
 /// A backend that is called for every read.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use aggregated_apiserver::Kinds;
+/// use aggregated_apiserver::backend::{Backend, BackendError, DirectKind, Read, ReadContext};
+/// use kube::{CustomResource, CustomResourceExt};
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #[kube(group = "example.com", version = "v1", kind = "Load")]
+/// pub struct LoadSpec {
+///     pub average: String,
+/// }
+///
+/// /// The load of this machine.
+/// struct Machine;
+///
+/// impl Backend for Machine {
+///     type Object = Load;
+/// }
+///
+/// impl Read for Machine {
+///     async fn get(
+///         &self,
+///         context: &ReadContext,
+///         namespace: Option<&str>,
+///         name: &str,
+///     ) -> Result<Option<Load>, BackendError> {
+///         let loads = self.list(context, namespace).await?;
+///         Ok(loads.into_iter().find(|load| load.metadata.name.as_deref() == Some(name)))
+///     }
+///
+///     async fn list(&self, _: &ReadContext, _: Option<&str>) -> Result<Vec<Load>, BackendError> {
+///         let text = tokio::fs::read_to_string("/proc/loadavg").await;
+///         let text = text.map_err(BackendError::internal_from)?;
+///         let names = ["one-minute", "five-minutes", "fifteen-minutes"];
+///         let averages = names.into_iter().zip(text.split(' '));
+///         let load = |(name, average): (&str, &str)| {
+///             Load::new(name, LoadSpec { average: average.to_owned() })
+///         };
+///         Ok(averages.map(load).collect())
+///     }
+/// }
+///
+/// let kinds = Kinds::new().kind(DirectKind::new(Load::crd(), Arc::new(Machine)));
+/// ```
 pub trait Read: Backend {
     /// Reads one object.
     ///
@@ -199,7 +304,7 @@ pub trait Read: Backend {
     ) -> impl Future<Output = Result<Vec<Self::Object>, BackendError>> + Send;
 }
 
-/// A backend that creates objects.
+/// A backend that creates objects. The [module](self) has an example.
 pub trait Create: Backend {
     /// Creates an object, and returns it as it is now.
     ///
@@ -213,6 +318,69 @@ pub trait Create: Backend {
 }
 
 /// A backend that changes objects.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::{Arc, Mutex};
+/// use std::time::Duration;
+///
+/// use aggregated_apiserver::Kinds;
+/// use aggregated_apiserver::backend::{
+///     Backend, BackendError, Item, Listing, Poll, Update, VirtualKind, WriteContext,
+/// };
+/// use kube::{CustomResource, CustomResourceExt, ResourceExt};
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #[kube(group = "example.com", version = "v1", kind = "Setting")]
+/// pub struct SettingSpec {
+///     pub value: String,
+/// }
+///
+/// /// The values of settings, with a version that grows with each change.
+/// #[derive(Default)]
+/// struct Settings(Mutex<BTreeMap<String, (String, u64)>>);
+///
+/// fn setting(name: &str, value: &str, version: u64) -> Item<Setting> {
+///     let spec = SettingSpec { value: value.to_owned() };
+///     Item::new(Setting::new(name, spec)).with_etag(version.to_string())
+/// }
+///
+/// impl Backend for Settings {
+///     type Object = Setting;
+/// }
+///
+/// impl Poll for Settings {
+///     async fn list(&self) -> Result<Listing<Setting>, BackendError> {
+///         let settings = self.0.lock().map_err(BackendError::internal_from)?;
+///         let settings = settings.iter().map(|(name, (value, version))| setting(name, value, *version));
+///         Ok(Listing::complete(settings))
+///     }
+/// }
+///
+/// impl Update for Settings {
+///     async fn update(
+///         &self,
+///         _: &WriteContext,
+///         old: Item<Setting>,
+///         new: Setting,
+///     ) -> Result<Item<Setting>, BackendError> {
+///         let mut settings = self.0.lock().map_err(BackendError::internal_from)?;
+///         let (value, version) = settings.get_mut(&new.name_any()).ok_or(BackendError::NotFound)?;
+///         if old.etag != Some(version.to_string()) {
+///             return Err(BackendError::Conflict);
+///         }
+///         *version += 1;
+///         value.clone_from(&new.spec.value);
+///         Ok(setting(&new.name_any(), value, *version))
+///     }
+/// }
+///
+/// let settings = Arc::new(Settings::default());
+/// let settings = VirtualKind::polled(Setting::crd(), settings, Duration::from_secs(5));
+/// let kinds = Kinds::new().kind(settings.update());
+/// ```
 pub trait Update: Backend {
     /// Replaces an object, and returns it as it is now. `old` is the object that the change was made for, with its
     /// [etag](Item::etag).
@@ -227,7 +395,7 @@ pub trait Update: Backend {
     ) -> impl Future<Output = Result<Item<Self::Object>, BackendError>> + Send;
 }
 
-/// A backend that deletes objects.
+/// A backend that deletes objects. The [module](self) has an example.
 pub trait Delete: Backend {
     /// Deletes an object.
     ///

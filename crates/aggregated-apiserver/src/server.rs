@@ -48,6 +48,7 @@ pub use logging::start_logging;
 pub use running::{BoundServer, InProcess, PendingReadiness, Running, Stopped};
 pub use runtime_kinds::{NamesInUse, RestoreError, RuntimeKinds, StoredKind};
 pub(crate) use served_certificate::{is_bundle, presented, refusal};
+pub(crate) use tls::Rejection;
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -44,6 +44,34 @@ pub trait Authenticator: Send + Sync + 'static {
 
 /// An authenticator of bearer tokens. [`Authenticators::with_tokens`](super::Authenticators::with_tokens) adds it to a
 /// chain. It has no opinion about requests without a token.
+///
+/// ```
+/// use std::collections::HashMap;
+///
+/// use aggregated_apiserver::auth::{AuthError, Authenticated, Authenticators, TokenAuthenticator};
+/// use aggregated_apiserver::{ApiServer, Kinds, User};
+/// use futures::future::{BoxFuture, ready};
+/// use sha2::{Digest, Sha256};
+///
+/// /// The names of users, by the digest of their tokens.
+/// struct Tokens(HashMap<[u8; 32], String>);
+///
+/// impl TokenAuthenticator for Tokens {
+///     fn authenticate_token<'a>(
+///         &'a self,
+///         token: &'a str,
+///     ) -> BoxFuture<'a, Result<Option<Authenticated>, AuthError>> {
+///         let digest: [u8; 32] = Sha256::digest(token).into();
+///         let name = self.0.get(&digest);
+///         let user = name.map(|name| User { name: name.clone(), ..User::default() });
+///         Box::pin(ready(Ok(user.map(Authenticated::new))))
+///     }
+/// }
+///
+/// let tokens = Tokens(HashMap::from([(Sha256::digest("s3cret").into(), "jane".to_owned())]));
+/// let server = ApiServer::new("foo-server", Kinds::new())
+///     .with_authenticators(Authenticators::new().with_tokens(tokens).built_in());
+/// ```
 pub trait TokenAuthenticator: Send + Sync + 'static {
     /// Returns the user of a token; `None` if another authenticator is to be called. A token has at most 16 KiB.
     ///

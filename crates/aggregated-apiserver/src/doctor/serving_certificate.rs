@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::finding::{Check, Finding};
 use super::{Found, Installation, items, text, workload};
 use crate::manifests;
-use crate::server;
+use crate::server::{self, Rejection};
 
 /// The largest number of addresses that are tried; each can take several seconds.
 const TRIED: usize = 3;
@@ -116,9 +116,9 @@ fn judge(
         return;
     };
     if let Some(why) = server::refusal(&pem, &seen.chain, &name, installation.clock.now()) {
-        let remedy = match why.contains("none of these CAs") {
-            true => set,
-            false => format!("issue it again for {name}: {}", installation.logs()),
+        let remedy = match &why {
+            Rejection::UnknownIssuer => set,
+            Rejection::Other(_) => format!("issue it again for {name}: {}", installation.logs()),
         };
         let message = format!(
             "kube-apiserver should refuse the certificate {} by the caBundle of APIService {api_service}: it {why}",

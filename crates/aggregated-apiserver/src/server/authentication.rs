@@ -11,7 +11,7 @@ use futures::StreamExt;
 use tokio::sync::watch;
 
 use super::Args;
-use super::tls::Trust;
+use super::tls::{CaError, FRONT_PROXY_CA, Trust};
 use crate::auth::Authenticators;
 use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader};
 use crate::error::StartError;
@@ -66,9 +66,9 @@ impl Trusted {
             allows_anonymous: args.anonymous_auth,
         };
         let delegated = flags.overlay(DelegatedAuthentication::default())?;
-        let (trust, faults) = Trust::new(&delegated, None);
-        if let Some(why) = faults.first() {
-            return Err(flags.blame(why));
+        let (trust, errors) = Trust::new(&delegated, None);
+        if let Some(error) = errors.into_iter().next() {
+            return Err(flags.start_error(error));
         }
         if flags.say_everything() {
             warn_of(&delegated);
@@ -153,16 +153,16 @@ impl Trusted {
         if **self.delegated.load() == delegated {
             return self.usable.load(Ordering::Relaxed);
         }
-        let (trust, faults) = Trust::new(&delegated, Some(&self.trust.load()));
-        for fault in &faults {
-            tracing::error!(error = %fault, "invalid CA; the last valid one stays in use");
+        let (trust, errors) = Trust::new(&delegated, Some(&self.trust.load()));
+        for CaError { why, .. } in &errors {
+            tracing::error!(error = why, "invalid CA; the last valid one stays in use");
         }
         warn_of(&delegated);
         self.trust.store(Arc::new(trust));
         self.delegated.store(Arc::new(delegated));
         tracing::info!("reloaded the CAs of clients");
-        self.usable.store(faults.is_empty(), Ordering::Relaxed);
-        faults.is_empty()
+        self.usable.store(errors.is_empty(), Ordering::Relaxed);
+        errors.is_empty()
     }
 }
 
@@ -191,13 +191,13 @@ impl Flags {
     }
 
     /// The error for an invalid CA, with the name of its file.
-    fn blame(&self, why: &str) -> StartError {
+    fn start_error(&self, CaError { parameter, why }: CaError) -> StartError {
         match (&self.request_header, &self.client_ca) {
-            (Some((path, _)), _) if why.starts_with("requestheader") => {
-                StartError::file("requestheader-client-ca-file", path, why)
+            (Some((path, _)), _) if parameter == FRONT_PROXY_CA => {
+                StartError::file(parameter, path, why)
             }
-            (_, Some(path)) => StartError::file("client-ca-file", path, why),
-            _ => StartError::Tls(why.to_owned()),
+            (_, Some(path)) => StartError::file(parameter, path, why),
+            _ => StartError::Tls(why),
         }
     }
 }

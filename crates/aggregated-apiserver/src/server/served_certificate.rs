@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::tls::Rejection;
 use super::{certificate, tls};
 
 /// The time limit of connecting, and of the TLS handshake. A server nearby responds sooner.
@@ -46,11 +47,11 @@ pub(crate) async fn presented(address: &str, name: &str) -> Result<String, Strin
 }
 
 /// The reason why a client with these CAs rejects a certificate for this name; `None` if it does not.
-pub(crate) fn refusal(cas: &str, chain: &str, name: &str, now: Timestamp) -> Option<String> {
+pub(crate) fn refusal(cas: &str, chain: &str, name: &str, now: Timestamp) -> Option<Rejection> {
     let seconds = u64::try_from(now.as_second()).unwrap_or_default();
     let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     let by_itself = certificate::fault(chain, name, now);
-    by_itself.or_else(|| tls::distrust(cas, chain, name, at))
+    by_itself.map(Rejection::Other).or_else(|| tls::distrust(cas, chain, name, at))
 }
 
 /// Whether a string consists of certificates, at least one.

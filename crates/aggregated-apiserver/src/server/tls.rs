@@ -105,6 +105,18 @@ impl ClientCertVerifier for Ask {
     }
 }
 
+/// The parameter with the CA of front proxies.
+pub(super) const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
+
+/// An invalid CA.
+#[derive(Debug)]
+pub(super) struct CaError {
+    /// The parameter that contains the CA.
+    pub parameter: &'static str,
+    /// The reason, which names the parameter.
+    pub why: String,
+}
+
 /// The CAs of the client certificates that are trusted.
 pub(super) struct Trust {
     /// A number that increases with each change, so that connections verify their client certificates again.
@@ -121,21 +133,22 @@ impl Trust {
     pub(super) fn new(
         delegated: &DelegatedAuthentication,
         last: Option<&Self>,
-    ) -> (Self, Vec<String>) {
+    ) -> (Self, Vec<CaError>) {
         static GENERATION: AtomicU64 = AtomicU64::new(0);
         let header = delegated.request_header.as_ref();
-        let mut faults = Vec::new();
-        let mut read = |what, pem: Option<&str>, last: Option<&Arc<dyn ClientCertVerifier>>| {
-            pem.and_then(|pem| match verifier(what, pem) {
-                Ok(verifier) => Some(verifier),
-                Err(fault) => {
-                    faults.push(fault);
-                    last.cloned()
-                }
-            })
-        };
+        let mut errors = Vec::new();
+        let mut read =
+            |parameter, pem: Option<&str>, last: Option<&Arc<dyn ClientCertVerifier>>| {
+                pem.and_then(|pem| match verifier(parameter, pem) {
+                    Ok(verifier) => Some(verifier),
+                    Err(why) => {
+                        errors.push(CaError { parameter, why });
+                        last.cloned()
+                    }
+                })
+            };
         let front_proxy = read(
-            "requestheader-client-ca-file",
+            FRONT_PROXY_CA,
             header.map(|header| header.ca.as_str()),
             last.and_then(|last| last.front_proxy.as_ref()),
         );
@@ -150,7 +163,7 @@ impl Trust {
             front_proxy,
             client,
         };
-        (trust, faults)
+        (trust, errors)
     }
 
     /// Whether the front proxy's CA signed this chain.
@@ -202,23 +215,50 @@ pub(super) fn is_server_certificate_of(
     distrust(cas, certificate, name, at).is_none()
 }
 
+/// The reason why a client rejects a certificate.
+#[derive(Debug)]
+pub(crate) enum Rejection {
+    /// None of the client's CAs has signed it.
+    UnknownIssuer,
+    /// Another reason, as the end of a sentence about the certificate.
+    Other(String),
+}
+
+impl From<String> for Rejection {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownIssuer => f.write_str("is signed by none of these CAs"),
+            Self::Other(why) => f.write_str(why),
+        }
+    }
+}
+
 /// The reason why these CAs do not verify a server's certificate chain for this name; `None` if they do.
-pub(super) fn distrust(cas: &str, certificate: &str, name: &str, at: UnixTime) -> Option<String> {
-    let check = || -> Result<(), String> {
+pub(super) fn distrust(
+    cas: &str,
+    certificate: &str,
+    name: &str,
+    at: UnixTime,
+) -> Option<Rejection> {
+    let check = || -> Result<(), Rejection> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates("CA", cas)?);
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
         let chain = certificates("certificate", certificate)?;
-        let (leaf, rest) = chain.split_first().ok_or("has no certificate")?;
+        let (leaf, rest) = chain.split_first().ok_or_else(|| "has no certificate".to_owned())?;
         let name = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
         let verifier = verifier.build().map_err(|error| format!("cannot be verified: {error}"))?;
         let verified = verifier.verify_server_cert(leaf, rest, &name, &[], at);
         verified.map(drop).map_err(|error| match error {
-            Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                "is signed by none of these CAs".to_owned()
-            }
-            other => format!("cannot be verified: {other}"),
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => Rejection::UnknownIssuer,
+            other => format!("cannot be verified: {other}").into(),
         })
     };
     check().err()
