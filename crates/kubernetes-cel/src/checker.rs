@@ -197,7 +197,7 @@ impl Checker<'_> {
                 self.known.fits(&Type::Dyn, &target);
                 Type::Dyn
             }
-            Type::Dyn | Type::Error => Type::Dyn,
+            Type::Dyn | Type::Any | Type::Error => Type::Dyn,
             other => {
                 let message = format!("type '{other}' does not support field selection");
                 self.complain(id, message);
@@ -286,7 +286,7 @@ impl Checker<'_> {
             let of = self.known.resolve(&overload.result.with(&fresh), false);
             result = Some(match result {
                 None => of,
-                Some(Type::Dyn) => Type::Dyn,
+                Some(dynamic @ (Type::Dyn | Type::Any)) => dynamic,
                 Some(known) if of.is_same(&known) => known,
                 Some(_) => Type::Dyn,
             });
@@ -335,7 +335,7 @@ impl Checker<'_> {
         match of.within_optional() {
             Some(inner) => inner.clone(),
             None => {
-                if !matches!(of, Type::Dyn) {
+                if !matches!(of, Type::Dyn | Type::Any) {
                     self.mismatch(value.id, &Type::optional(of.clone()), &of);
                 }
                 of

@@ -25,11 +25,17 @@ pub struct Declared {
     /// The smallest size as JSON, in bytes.
     pub(crate) smallest: u64,
     pub(crate) is_nullable: bool,
+    /// Whether expressions can use the escaped names of keys of the map.
+    pub(crate) has_escaped_keys: bool,
 }
 
 /// The kind of a declared type.
 #[derive(Debug)]
 pub(crate) enum Shape {
+    /// Any JSON value, whose numbers are doubles.
+    Any,
+    /// Any JSON value, whose whole numbers are integers.
+    Dyn,
     /// An integer or a string.
     IntOrString,
     Bool,
@@ -108,7 +114,7 @@ pub struct Field {
 
 impl Declared {
     fn new(shape: Shape, largest: u64, smallest: u64) -> Self {
-        Self { shape, largest, smallest, is_nullable: false }
+        Self { shape, largest, smallest, is_nullable: false, has_escaped_keys: false }
     }
 
     /// The same type, with `null` as another value.
@@ -116,6 +122,25 @@ impl Declared {
     pub fn nullable(mut self) -> Self {
         self.is_nullable = true;
         self
+    }
+
+    /// The same map, whose keys expressions can also select by their escaped names: `claims.a__dot__b` is the value of
+    /// the key `a.b`.
+    #[must_use]
+    pub fn with_escaped_keys(mut self) -> Self {
+        self.has_escaped_keys = true;
+        self
+    }
+
+    /// Any JSON value, whose type is known at run time. Numbers are doubles, and keys of objects can be escaped. The range
+    /// of a macro must be `dyn(value)`, same as in kube-apiserver.
+    pub fn any() -> Self {
+        Self::new(Shape::Any, REQUEST - 2, 1).nullable().with_escaped_keys()
+    }
+
+    /// Any JSON value, whose type is known at run time, as in an object without a schema: whole numbers are integers.
+    pub fn dynamic() -> Self {
+        Self::new(Shape::Dyn, REQUEST, 1).nullable()
     }
 
     /// `true` or `false`.
@@ -202,7 +227,8 @@ impl Declared {
     /// name.
     pub(crate) fn of_type(self: &Arc<Self>, name: &str) -> Type {
         match &self.shape {
-            Shape::IntOrString => Type::Dyn,
+            Shape::Any => Type::Any,
+            Shape::Dyn | Shape::IntOrString => Type::Dyn,
             Shape::Bool => Type::Bool,
             Shape::Int => Type::Int,
             Shape::Double => Type::Double,

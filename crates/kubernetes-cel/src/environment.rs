@@ -16,7 +16,8 @@ use crate::parser::parse;
 use crate::plan::{Plan, plan};
 use crate::source::{Faults, Source};
 use crate::types::Type;
-use crate::value::{Failure, Value};
+use crate::uses::VariableUses;
+use crate::value::{Failure, Outcome as CelOutcome, Value};
 
 /// The name of the variable with the value.
 const SELF: &str = "self";
@@ -33,9 +34,21 @@ const STACK: usize = 16 << 20;
 /// The variables of expressions and their types.
 #[derive(Clone, Debug)]
 pub struct Environment {
+    variables: Variables,
     declared: Arc<Declared>,
     has_optional_old: bool,
     wraps_old: bool,
+}
+
+/// The names of the variables of expressions.
+#[derive(Clone, Debug)]
+enum Variables {
+    /// `self` and `oldSelf`.
+    SelfAndOld,
+    /// One variable. Error messages have the name of its type.
+    One { name: Arc<str>, type_name: Arc<str> },
+    /// Several variables, whose types are known at run time.
+    Several(Arc<[Box<str>]>),
 }
 
 /// The reason why an expression cannot be compiled.
@@ -84,7 +97,9 @@ pub struct Program {
     uses_old: bool,
     is_bool: bool,
     is_string: bool,
+    result_type: String,
     most: u64,
+    uses: VariableUses,
 }
 
 /// The result of an evaluation.
@@ -104,10 +119,91 @@ pub enum Outcome {
     OutOfBudget,
 }
 
+/// The result of an evaluation, for callers that accept several types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Output {
+    /// `null`.
+    Null,
+    /// A bool.
+    Bool(bool),
+    /// A string.
+    String(String),
+    /// A list: its strings, and `None` for each item that is not a string.
+    List(Vec<Option<String>>),
+    /// A value of another type.
+    Other,
+}
+
+impl Output {
+    fn of(value: &Value<'_>, meter: &mut Meter) -> Result<Self, Failure> {
+        Ok(match value {
+            Value::Null => Self::Null,
+            Value::Bool(flag) => Self::Bool(*flag),
+            Value::String(text) => Self::String(text.as_str().to_owned()),
+            Value::List(list) => {
+                let mut strings = Vec::new();
+                for item in list.iter() {
+                    let item = item?;
+                    meter.make(item.as_str().map_or(0, str::len) + size_of::<String>())?;
+                    strings.push(item.as_str().map(str::to_owned));
+                }
+                Self::List(strings)
+            }
+            _ => Self::Other,
+        })
+    }
+}
+
 impl Environment {
     /// An environment for expressions about `self`, a value of this type, and `oldSelf`, its old value.
     pub fn new(declared: Arc<Declared>) -> Self {
-        Self { declared, has_optional_old: false, wraps_old: true }
+        Self {
+            variables: Variables::SelfAndOld,
+            declared,
+            has_optional_old: false,
+            wraps_old: true,
+        }
+    }
+
+    /// An environment for expressions about one variable. If the variable is an object, its type has this name in error
+    /// messages.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use kubernetes_cel::{Budget, Declared, Environment, Output};
+    /// use serde_json::json;
+    ///
+    /// let claims = Arc::new(Declared::map(Arc::new(Declared::any()), None).with_escaped_keys());
+    /// let environment = Environment::of_variable("claims", "claims", claims);
+    /// let program = environment.compile("claims.example__dot__org.roles + ['all']").unwrap();
+    /// let claims = json!({"example.org": {"roles": ["dev"]}});
+    /// let output = program.output(&claims, &mut Budget::new(10_000, 1_000));
+    /// let expected = ["dev", "all"].map(|role| Some(role.to_owned()));
+    /// assert_eq!(output, Ok(Output::List(expected.into())));
+    /// ```
+    pub fn of_variable(name: &str, type_name: &str, declared: Arc<Declared>) -> Self {
+        let variables = Variables::One { name: name.into(), type_name: type_name.into() };
+        Self { variables, ..Self::new(declared) }
+    }
+
+    /// An environment for expressions about these variables, which may have any value.
+    ///
+    /// ```
+    /// use kubernetes_cel::{Budget, Data, Environment, Outcome};
+    /// use serde_json::json;
+    ///
+    /// let environment = Environment::of_variables(&["object", "oldObject"]);
+    /// let program = environment.compile("object.size > 1 && oldObject == null").unwrap();
+    /// let (object, old) = (json!({"size": 2}), json!(null));
+    /// let values = [Data::Value(&object), Data::Value(&old)];
+    /// let outcome = program.evaluate_variables(&values, &mut Budget::new(10_000, 1_000));
+    /// assert_eq!(outcome, Outcome::Bool(true));
+    /// ```
+    pub fn of_variables(names: &[&str]) -> Self {
+        let names = names.iter().map(|name| (*name).into()).collect();
+        Self { variables: Variables::Several(names), ..Self::new(Arc::new(Declared::dynamic())) }
     }
 
     /// The same environment, where `oldSelf` is an optional value.
@@ -151,13 +247,21 @@ impl Environment {
             let message = format!("expressions may be nested {DEEPEST} deep");
             return Err(CompileError::Unsupported(message));
         }
-        let of_self = self.declared.of_type("selfType");
+        let of_self = self.declared.of_type(match &self.variables {
+            Variables::One { type_name, .. } => type_name,
+            _ => "selfType",
+        });
         let of_old = match self.has_optional_old {
             true => Type::optional(of_self.clone()),
             false => of_self.clone(),
         };
         let offsets = parsed.offsets.clone();
-        let variables = [(SELF, of_self), (OLD_SELF, of_old)];
+        let variables: Vec<(&str, Type)> = match &self.variables {
+            Variables::SelfAndOld => vec![(SELF, of_self), (OLD_SELF, of_old)],
+            Variables::One { name, .. } => vec![(name, of_self)],
+            Variables::Several(names) => names.iter().map(|name| (&**name, Type::Dyn)).collect(),
+        };
+        let names: Vec<&str> = variables.iter().map(|(name, _)| *name).collect();
         let checked = check(parsed, &source, &variables, &mut faults);
         if faults.is_empty() {
             literals::check(&checked, &source, &offsets, &mut faults);
@@ -170,7 +274,11 @@ impl Environment {
         let (is_bool, is_string) = (matches!(output, Type::Bool), matches!(output, Type::String));
         let uses_old = estimate::refers_to(&checked, OLD_SELF);
         let unusable = |why| CompileError::Program(Unusable { why, is_bool, is_string, uses_old });
-        let (plan, slots) = plan(&checked, &[SELF, OLD_SELF]).map_err(unusable)?;
+        let (plan, slots) = plan(&checked, &names).map_err(unusable)?;
+        let mut uses = VariableUses::default();
+        if let Variables::One { name, .. } = &self.variables {
+            uses.add(&checked.root, name);
+        }
         Ok(Program {
             plan,
             slots,
@@ -179,7 +287,9 @@ impl Environment {
             uses_old,
             is_bool,
             is_string,
+            result_type: output.to_string(),
             most: estimate::most(&checked, &self.declared),
+            uses,
             declared: Arc::clone(&self.declared),
         })
     }
@@ -221,6 +331,11 @@ impl Program {
         self.is_bool
     }
 
+    /// The type of the result, such as `int` or `list(string)`.
+    pub fn result_type(&self) -> &str {
+        &self.result_type
+    }
+
     /// Whether the result is a string.
     pub fn is_string(&self) -> bool {
         self.is_string
@@ -229,6 +344,18 @@ impl Program {
     /// Whether the expression uses `oldSelf`.
     pub fn uses_old(&self) -> bool {
         self.uses_old
+    }
+
+    /// Whether the expression selects this field of the variable of [`Environment::of_variable`], as `claims.email`,
+    /// `claims.?email` or `has(claims.email)`.
+    pub fn selects(&self, field: &str) -> bool {
+        self.uses.fields.iter().any(|one| **one == *field)
+    }
+
+    /// Whether the expression uses the whole variable of [`Environment::of_variable`], without a field or a key, as
+    /// `size(claims)`.
+    pub fn uses_whole_variable(&self) -> bool {
+        self.uses.is_whole
     }
 
     /// The estimated largest cost of an evaluation.
@@ -243,50 +370,100 @@ impl Program {
         old: Option<Data<'v>>,
         budget: &mut Budget,
     ) -> Outcome {
-        let mut meter = Meter::new(budget.per_call, budget.work, budget.made);
         let value = value.into();
+        self.outcome(budget, || Ok([Some(value.read(&self.declared)), self.old(old)?]))
+    }
+
+    /// Evaluates the expression on the values of the variables of [`Environment::of_variables`], in the same order, and
+    /// subtracts the cost from the budget.
+    pub fn evaluate_variables(&self, values: &[Data<'_>], budget: &mut Budget) -> Outcome {
+        self.outcome(budget, || Ok(values.iter().map(|value| Some(value.read(&self.declared)))))
+    }
+
+    /// Evaluates the expression on a value, and subtracts the cost from the budget.
+    ///
+    /// # Errors
+    /// If the evaluation fails or exceeds a limit, with cel-go's message.
+    pub fn output<'v>(
+        &'v self,
+        value: impl Into<Data<'v>>,
+        budget: &mut Budget,
+    ) -> Result<Output, String> {
+        const LIMIT: &str = "operation cancelled: actual cost limit exceeded";
+        let value = value.into();
+        let output = self.metered(budget, |meter| {
+            let value = self.run([Some(value.read(&self.declared))], meter)?;
+            Output::of(&value, meter)
+        });
+        match output {
+            Some(Ok(output)) => Ok(output),
+            Some(Err(Failure::Error(why))) => Err(why),
+            Some(Err(Failure::Broken(why))) => Err(why.to_owned()),
+            None | Some(Err(Failure::Limit)) => Err(LIMIT.to_owned()),
+        }
+    }
+
+    /// Evaluates the expression on the values of its variables.
+    fn outcome<'v, V: IntoIterator<Item = Option<CelOutcome<'v>>>>(
+        &'v self,
+        budget: &mut Budget,
+        values: impl FnOnce() -> Result<V, Failure> + Send,
+    ) -> Outcome {
+        let outcome = self.metered(budget, |meter| {
+            Ok(match self.run(values()?, meter)? {
+                Value::Bool(flag) => Outcome::Bool(flag),
+                Value::String(text) => Outcome::String(text.as_str().to_owned()),
+                other => Outcome::Other(other.to_string()),
+            })
+        });
+        match outcome {
+            None => Outcome::OutOfBudget,
+            Some(Ok(outcome)) => outcome,
+            Some(Err(Failure::Error(why))) => Outcome::Failed(why),
+            Some(Err(Failure::Broken(why))) => Outcome::Failed(why.to_owned()),
+            Some(Err(Failure::Limit)) => Outcome::CallTooDear,
+        }
+    }
+
+    /// Runs an evaluation, and subtracts its cost from the budget. The result is `None` if the budget is spent.
+    fn metered<T: Send>(
+        &self,
+        budget: &mut Budget,
+        run: impl FnOnce(&mut Meter) -> Result<T, Failure> + Send,
+    ) -> Option<Result<T, Failure>> {
+        let mut meter = Meter::new(budget.per_call, budget.work, budget.made);
         let outcome = if self.is_deep {
-            on_a_large_stack(|| self.run(value, old, &mut meter))
+            on_a_large_stack(|| run(&mut meter))
                 .unwrap_or_else(|| Err(Failure::new("no thread could be started")))
         } else {
-            self.run(value, old, &mut meter)
+            run(&mut meter)
         };
         (budget.work, budget.made) = (meter.work_left(), meter.made_left());
-        match budget.left.checked_sub(meter.spent()) {
-            Some(left) => budget.left = left,
-            None => {
-                budget.left = 0;
-                return Outcome::OutOfBudget;
-            }
-        }
-        match outcome {
-            Ok(outcome) => outcome,
-            Err(Failure::Error(why)) => Outcome::Failed(why),
-            Err(Failure::Broken(why)) => Outcome::Failed(why.to_owned()),
-            Err(Failure::Limit) => Outcome::CallTooDear,
-        }
+        let left = budget.left.checked_sub(meter.spent());
+        budget.left = left.unwrap_or_default();
+        left.map(|_| outcome)
+    }
+
+    /// The value of `oldSelf`.
+    fn old<'v>(&'v self, old: Option<Data<'v>>) -> Result<Option<CelOutcome<'v>>, Failure> {
+        let old = old.map(|old| old.read(&self.declared)).transpose()?;
+        Ok(match (self.wraps_old, old) {
+            (true, Some(old)) => Some(Ok(Value::optional(old))),
+            (true, None) => Some(Ok(Value::Optional(None))),
+            (false, old) => old.map(Ok),
+        })
     }
 
     fn run<'v>(
         &'v self,
-        value: Data<'v>,
-        old: Option<Data<'v>>,
+        values: impl IntoIterator<Item = Option<CelOutcome<'v>>>,
         meter: &mut Meter,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Value<'v>, Failure> {
         let mut slots = vec![None; self.slots];
-        slots[0] = Some(value.read(&self.declared));
-        let old = old.map(|old| old.read(&self.declared)).transpose()?;
-        slots[1] = match (self.wraps_old, old) {
-            (true, Some(old)) => Some(Ok(Value::optional(old))),
-            (true, None) => Some(Ok(Value::Optional(None))),
-            (false, old) => old.map(Ok),
-        };
-        let mut evaluation = Evaluation { slots, meter };
-        Ok(match evaluation.evaluate(&self.plan)? {
-            Value::Bool(flag) => Outcome::Bool(flag),
-            Value::String(text) => Outcome::String(text.as_str().to_owned()),
-            other => Outcome::Other(other.to_string()),
-        })
+        for (slot, value) in slots.iter_mut().zip(values) {
+            *slot = value;
+        }
+        Evaluation { slots, meter }.evaluate(&self.plan)
     }
 }
 

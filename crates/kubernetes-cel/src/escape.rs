@@ -1,5 +1,7 @@
 //! Escapes for names of fields that are not identifiers in expressions.
 
+use std::borrow::Cow;
+
 use crate::parser::RESERVED;
 
 /// The words of the language that are values or operators.
@@ -38,9 +40,61 @@ pub fn escape(name: &str) -> Option<String> {
     Some(escaped)
 }
 
+/// The name that an escaped name stands for; `None` if an escape is invalid.
+pub(crate) fn unescape(escaped: &str) -> Option<Cow<'_, str>> {
+    let (mut name, mut rest) = (String::new(), escaped);
+    while let Some(start) = rest.find("__") {
+        let inner = &rest[start + 2..];
+        let end = inner.find('_').filter(|end| *end > 0 && inner[*end..].starts_with("__"));
+        let Some(end) = end else {
+            name.push_str(&rest[..=start]);
+            rest = &rest[start + 1..];
+            continue;
+        };
+        name.push_str(&rest[..start]);
+        name.push_str(match &inner[..end] {
+            "underscores" => "__",
+            "dot" => ".",
+            "dash" => "-",
+            "slash" => "/",
+            word if WORDS.contains(&word) || RESERVED.contains(&word) => {
+                if end + 4 != escaped.len() {
+                    return None;
+                }
+                word
+            }
+            _ => return None,
+        });
+        rest = &inner[end + 2..];
+    }
+    if name.is_empty() {
+        return Some(Cow::Borrowed(rest));
+    }
+    name.push_str(rest);
+    Some(Cow::Owned(name))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::escape;
+    use super::{escape, unescape};
+
+    #[test]
+    fn names_are_unescaped_as_in_kubernetes() {
+        for (escaped, expected) in [
+            ("a", Some("a")),
+            ("a_b", Some("a_b")),
+            ("a__b", Some("a__b")),
+            ("___a", Some("___a")),
+            ("a__dot__b__slash__c__dash__d", Some("a.b/c-d")),
+            ("__underscores__a", Some("__a")),
+            ("___dot__", Some("_.")),
+            ("__namespace__", Some("namespace")),
+            ("a__in__", None),
+            ("__other__", None),
+        ] {
+            assert_eq!(unescape(escaped).as_deref(), expected, "{escaped}");
+        }
+    }
 
     #[test]
     fn names_are_escaped_as_in_kubernetes() {

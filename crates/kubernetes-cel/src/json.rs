@@ -1,11 +1,14 @@
 //! Values in JSON, which are read with the types of their schema.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map as Json, Value as JsonValue};
 
 use crate::convert;
 use crate::declared::{Declared, Format, Shape};
+use crate::escape::unescape;
 use crate::moment::Moment;
 use crate::value::{Failure, Items, List, ListEquality, Map, Outcome, Text, Value};
 
@@ -17,6 +20,7 @@ impl<'v> Value<'v> {
             (_, JsonValue::Null) => {
                 Err(Failure::new("invalid data, got null for schema with nullable=false"))
             }
+            (Shape::Any | Shape::Dyn, value) => Ok(Self::of_any(value, declared)),
             (Shape::IntOrString, JsonValue::String(text)) => Ok(Self::String(Text::Borrowed(text))),
             (Shape::IntOrString, JsonValue::Number(number)) if number.as_i64().is_some() => {
                 Ok(Self::Int(number.as_i64().unwrap_or_default()))
@@ -60,6 +64,24 @@ impl<'v> Value<'v> {
 const NO_MAP: &str = "invalid data, expected a map for the provided schema with type=object";
 
 impl<'v> Value<'v> {
+    /// The value of JSON of any type. `declared` is that type.
+    fn of_any(value: &'v JsonValue, declared: &'v Declared) -> Self {
+        match value {
+            JsonValue::Null => Self::Null,
+            JsonValue::Bool(flag) => Self::Bool(*flag),
+            JsonValue::Number(number) => match number.as_i64() {
+                Some(number) if matches!(declared.shape, Shape::Dyn) => Self::Int(number),
+                _ => Self::Double(number.as_f64().unwrap_or_default()),
+            },
+            JsonValue::String(text) => Self::String(Text::Borrowed(text)),
+            JsonValue::Array(items) => Self::List(List {
+                items: Items::Json(items, declared),
+                equality: ListEquality::Computed,
+            }),
+            JsonValue::Object(members) => Self::Map(Map::Json(members, declared)),
+        }
+    }
+
     /// The value of a JSON object in expressions.
     pub(crate) fn of_object(
         members: &'v Json<String, JsonValue>,
@@ -70,7 +92,9 @@ impl<'v> Value<'v> {
             Err(Failure::new(format!("invalid data, expected {expected}, got {FOUND}")))
         };
         match &declared.shape {
-            Shape::Object(_) | Shape::Map(_) => Ok(Self::Map(Map::Json(members, declared))),
+            Shape::Any | Shape::Dyn | Shape::Object(_) | Shape::Map(_) => {
+                Ok(Self::Map(Map::Json(members, declared)))
+            }
             Shape::IntOrString => Err(Failure::new(NO_INT_OR_STRING)),
             Shape::List(..) => Err(Failure::new(NO_ARRAY)),
             Shape::String(_) => wrong("string"),
@@ -131,7 +155,8 @@ impl Declared {
         name: &str,
     ) -> Result<Option<Value<'v>>, Failure> {
         let (value, declared) = match &self.shape {
-            Shape::Map(values) => (members.get(name), &**values),
+            Shape::Any | Shape::Dyn => (members.get(&*self.key(name)), self),
+            Shape::Map(values) => (members.get(&*self.key(name)), &**values),
             Shape::Object(known) => match known.get(name) {
                 // A null field counts as missing.
                 Some((name, of)) => (members.get(&**name).filter(|value| !value.is_null()), &**of),
@@ -140,6 +165,14 @@ impl Declared {
             _ => return Ok(None),
         };
         value.map(|value| Value::of(value, declared)).transpose()
+    }
+
+    /// The key of a map that a name in an expression refers to.
+    fn key<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        match self.has_escaped_keys {
+            true => unescape(name).unwrap_or(Cow::Borrowed(name)),
+            false => Cow::Borrowed(name),
+        }
     }
 
     /// The names of the fields that expressions can use.

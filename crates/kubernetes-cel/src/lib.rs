@@ -55,13 +55,14 @@ pub mod re2;
 mod source;
 mod types;
 mod unescape;
+mod uses;
 mod value;
 
 pub use cost::Budget;
 pub use declared::{Declared, Field, ListKind};
-pub use environment::{CompileError, Data, Environment, Outcome, Program, Unusable};
+pub use environment::{CompileError, Data, Environment, Outcome, Output, Program, Unusable};
 pub use escape::escape;
-pub use library::check_url;
+pub use library::{UrlParts, check_url, url_parts};
 
 /// Tests the example of the README.
 #[cfg(doctest)]

@@ -21,6 +21,7 @@ use crate::pattern::Pattern;
 use crate::value::{Outcome, Value};
 
 pub(crate) use formats::NamedFormat;
+pub use net_url::{UrlParts, url_parts};
 pub(crate) use quantity::Quantity;
 pub(crate) use semver::Version;
 pub(crate) use template::{UNEXPECTED_END, clauses, misfit};

@@ -134,7 +134,7 @@ fn mismatch(at: Id, expected: &Type, found: &Type) -> (Id, String) {
 /// Whether a clause supports values of a type.
 fn fits(verb: char, of: &Type) -> bool {
     match (verb, of) {
-        (_, Type::Dyn) => true,
+        (_, Type::Dyn | Type::Any) => true,
         ('s', Type::Object(_) | Type::Opaque(..)) => false,
         ('s', _) => true,
         ('d' | 'o' | 'b' | 'x' | 'X', Type::Int | Type::Uint) => true,

@@ -13,6 +13,8 @@ pub(crate) enum Type {
     Error,
     /// A type that is known only at run time.
     Dyn,
+    /// The type of a value in JSON without a schema. It is like `Dyn`, but cannot be the range of a macro.
+    Any,
     Null,
     Bool,
     Int,
@@ -78,7 +80,7 @@ impl Type {
     }
 
     pub(crate) fn is_dyn_or_error(&self) -> bool {
-        matches!(self, Self::Dyn | Self::Error)
+        matches!(self, Self::Dyn | Self::Any | Self::Error)
     }
 
     /// The name of the type at run time.
@@ -157,6 +159,7 @@ impl fmt::Display for Type {
         match self {
             Self::Error => f.write_str("!error!"),
             Self::Dyn => f.write_str("dyn"),
+            Self::Any => f.write_str("any"),
             Self::Null => f.write_str("null"),
             Self::Bool => f.write_str("bool"),
             Self::Int => f.write_str("int"),
@@ -315,10 +318,10 @@ pub(crate) fn most_general(one: &Type, other: &Type) -> Type {
 }
 
 fn is_as_general(one: &Type, other: &Type) -> bool {
-    if matches!(one, Type::Dyn | Type::Variable(_) | Type::Parameter(_)) {
+    if matches!(one, Type::Dyn | Type::Any | Type::Variable(_) | Type::Parameter(_)) {
         return true;
     }
-    if matches!(other, Type::Dyn | Type::Variable(_) | Type::Parameter(_)) {
+    if matches!(other, Type::Dyn | Type::Any | Type::Variable(_) | Type::Parameter(_)) {
         return false;
     }
     match (one, other) {

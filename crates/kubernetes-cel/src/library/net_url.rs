@@ -53,6 +53,41 @@ pub(super) fn parse_reference(text: &str) -> Result<Parsed, String> {
     Ok(parsed)
 }
 
+/// The parts of a URL that a configuration may forbid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UrlParts {
+    /// The scheme, in lower case; empty if the URL has none.
+    pub scheme: String,
+    /// Whether the URL has a user name.
+    pub has_user: bool,
+    /// Whether the URL has a query that is not empty.
+    pub has_query: bool,
+    /// Whether the URL has a fragment that is not empty.
+    pub has_fragment: bool,
+}
+
+/// Parses a URL, and returns which parts it has.
+///
+/// ```
+/// let parts = kubernetes_cel::url_parts("https://a.example.com/b?c").unwrap();
+/// assert_eq!((&*parts.scheme, parts.has_user, parts.has_query), ("https", false, true));
+/// let why = kubernetes_cel::url_parts(":").unwrap_err();
+/// assert_eq!(why, "parse \":\": missing protocol scheme");
+/// ```
+///
+/// # Errors
+/// The error of Go's `url.Parse`.
+pub fn url_parts(text: &str) -> Result<UrlParts, String> {
+    let Parsed { scheme, user, query, fragment, .. } = parse_reference(text)?;
+    Ok(UrlParts {
+        scheme,
+        has_user: user.is_some(),
+        has_query: !query.is_empty(),
+        has_fragment: !fragment.is_empty(),
+    })
+}
+
 fn parse_error(text: &str, why: &str) -> String {
     format!("parse {}: {why}", quote(text))
 }
