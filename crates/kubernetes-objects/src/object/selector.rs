@@ -5,7 +5,7 @@ mod label;
 mod selectable;
 
 pub use field::FieldSelector;
-pub use label::LabelSelector;
+pub use label::{LabelOperator, LabelRequirement, LabelSelector};
 pub use selectable::SelectableFields;
 pub(super) use selectable::Selection;
 

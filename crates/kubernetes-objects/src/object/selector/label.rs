@@ -2,7 +2,8 @@
 //!
 //! The grammar and the error messages are those of kube-apiserver.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
 use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -46,8 +47,7 @@ impl LabelRequirement {
         values.into_iter().flatten()
     }
 
-    fn matches(&self, labels: &Labels) -> bool {
-        let value = labels.get(&self.key);
+    fn matches(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match &self.operator {
             LabelOperator::Exists => value.is_some(),
@@ -56,6 +56,27 @@ impl LabelRequirement {
             LabelOperator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
             LabelOperator::GreaterThan(limit) => number().is_some_and(|number| number > *limit),
             LabelOperator::LessThan(limit) => number().is_some_and(|number| number < *limit),
+        }
+    }
+}
+
+impl fmt::Display for LabelRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        let among = |values: &BTreeSet<String>| {
+            values.iter().map(String::as_str).collect::<Vec<_>>().join(",")
+        };
+        match &self.operator {
+            LabelOperator::Exists => f.write_str(key),
+            LabelOperator::DoesNotExist => write!(f, "!{key}"),
+            LabelOperator::In(values) if values.len() == 1 => write!(f, "{key}={}", among(values)),
+            LabelOperator::In(values) => write!(f, "{key} in ({})", among(values)),
+            LabelOperator::NotIn(values) if values.len() == 1 => {
+                write!(f, "{key}!={}", among(values))
+            }
+            LabelOperator::NotIn(values) => write!(f, "{key} notin ({})", among(values)),
+            LabelOperator::GreaterThan(limit) => write!(f, "{key}>{limit}"),
+            LabelOperator::LessThan(limit) => write!(f, "{key}<{limit}"),
         }
     }
 }
@@ -84,6 +105,11 @@ impl LabelSelector {
         Ok(Self(terms.into()))
     }
 
+    /// The terms.
+    pub fn terms(&self) -> &[LabelRequirement] {
+        &self.0
+    }
+
     /// The approximate memory of the selector, in bytes.
     pub fn size(&self) -> usize {
         let of_term = |term: &LabelRequirement| {
@@ -95,7 +121,23 @@ impl LabelSelector {
 
     /// Whether the labels match every term.
     pub fn matches(&self, labels: &Labels) -> bool {
-        self.0.iter().all(|requirement| requirement.matches(labels))
+        self.0.iter().all(|term| term.matches(labels.get(&term.key)))
+    }
+
+    /// Whether the labels in a map match every term.
+    pub fn matches_map(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|term| term.matches(labels.get(&term.key).map(String::as_str)))
+    }
+}
+
+/// The selector as it is written in a request, without blanks around its terms.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, term) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{term}")?;
+        }
+        Ok(())
     }
 }
 
@@ -323,6 +365,24 @@ mod tests {
         let labels = [("n", "7"), ("app", "web"), ("empty", "")].map(|(k, v)| (k.into(), v.into()));
         let parsed = LabelSelector::parse(selector).unwrap();
         assert_eq!(parsed.matches(&labels.into_iter().collect()), expected, "{selector}");
+        let labels = [("n", "7"), ("app", "web"), ("empty", "")];
+        let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        assert_eq!(parsed.matches_map(&labels), expected, "{selector}");
+    }
+
+    #[test]
+    fn label_selectors_are_written_as_they_are_read() {
+        for (text, expected) in [
+            ("", ""),
+            ("app == web , n", "app=web,n"),
+            ("!n,tier in (b, a),tier notin (c,d)", "!n,tier in (a,b),tier notin (c,d)"),
+            ("n>5,n<9,a!=b", "n>5,n<9,a!=b"),
+            ("empty=", "empty="),
+        ] {
+            let parsed = LabelSelector::parse(text).unwrap();
+            assert_eq!(parsed.to_string(), expected);
+            assert_eq!(LabelSelector::parse(expected), Ok(parsed));
+        }
     }
 
     #[test]
