@@ -7,11 +7,13 @@
 mod audit_annotations;
 mod error;
 mod kind_rules;
+pub mod label_selector;
 mod namespace_lifecycle;
 mod object;
 mod reinvocation;
 mod request;
 mod resource_quota;
+mod webhooks;
 
 pub(crate) use audit_annotations::AuditAnnotations;
 pub use error::AdmissionError;
@@ -21,6 +23,10 @@ pub use object::AdmissionObject;
 pub use request::{AdmissionOperation, AdmissionRequest, ReservedMemory};
 pub(crate) use request::{Form, OldObject};
 pub(crate) use resource_quota::{QuotaLimits, QuotaUsages, Reservation, ResourceQuota};
+pub use webhooks::check_match_condition;
+pub(crate) use webhooks::{
+    Configuration, LazyNamespaces, Registry, UnreadConfigurations, Webhooks, calls as webhook_calls,
+};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,13 +34,15 @@ use std::time::Duration;
 use futures::future::{BoxFuture, ready};
 
 use crate::object::Tree;
+use crate::watch_cache::SourceState;
 
 /// An admission plugin: code that is called for the writes to every kind of a server.
 ///
 /// `Validation` do the same for a single kind, with its Rust type.
 ///
 /// The plugins are called in this order: Kubernetes' own NamespaceLifecycle, the plugins in the order of their
-/// registration, the `Validation` of the kind, and Kubernetes' own ResourceQuota. [`mutate`](AdmissionPlugin::mutate) of all
+/// registration, Kubernetes' own MutatingAdmissionWebhook and ValidatingAdmissionWebhook, the `Validation` of the kind,
+/// and Kubernetes' own ResourceQuota. [`mutate`](AdmissionPlugin::mutate) of all
 /// plugins is called a second time if one of them [requests it](AdmissionRequest::reinvoke); the `Validation` change the
 /// object once, after that. A write that conflicts with a concurrent write runs through admission again.
 ///
@@ -130,6 +138,7 @@ pub(crate) struct AdmissionChain {
     plugins: Vec<Arc<dyn AdmissionPlugin>>,
     last: Option<Arc<dyn AdmissionPlugin>>,
     observer: Option<AdmissionObserver>,
+    sources: Vec<AdmissionSource>,
 }
 
 /// The duration of the calls of one plugin, or of all plugins, for one write.
@@ -150,6 +159,9 @@ pub(crate) struct AdmissionTime<'a> {
 /// Receives the durations of plugin calls.
 pub(crate) type AdmissionObserver = Arc<dyn Fn(&AdmissionTime<'_>) + Send + Sync>;
 
+/// Returns the state of the objects of the cluster that a plugin follows, if it follows some.
+pub(crate) type AdmissionSource = Arc<dyn Fn() -> Option<SourceState> + Send + Sync>;
+
 impl AdmissionChain {
     /// Adds a plugin after the others.
     pub fn push(&mut self, plugin: Arc<dyn AdmissionPlugin>) {
@@ -159,6 +171,16 @@ impl AdmissionChain {
     /// Adds plugins after the others.
     pub fn extend(&mut self, others: Self) {
         self.plugins.extend(others.plugins);
+    }
+
+    /// Adds objects of the cluster that a plugin follows.
+    pub fn add_source(&mut self, source: AdmissionSource) {
+        self.sources.push(source);
+    }
+
+    /// The state of the objects of the cluster that plugins follow.
+    pub fn sources(&self) -> Vec<SourceState> {
+        self.sources.iter().filter_map(|source| source()).collect()
     }
 
     /// Sets the plugin that validates after all others and after the rules of the kind.

@@ -4,10 +4,10 @@ mod access_review;
 mod acting_client;
 mod api_service;
 mod bounded_client;
+mod followed_objects;
 mod look;
 mod namespaces;
 mod request_header_ca;
-mod resource_quotas;
 mod review_observer;
 mod serving_secret;
 mod source;
@@ -16,9 +16,9 @@ mod token_review;
 
 pub use acting_client::impersonation_headers;
 pub use api_service::Registration;
+pub use followed_objects::FollowedObjects;
 pub use namespaces::{NamespaceState, NamespaceView, Namespaces};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
-pub use resource_quotas::ResourceQuotas;
 pub use review_observer::{Review, ReviewKind, ReviewObserver, ReviewSource};
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{
@@ -38,7 +38,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::auth::{AuthError, Authorizers};
+use crate::auth::{AuthError, Authorizers, DecisionCache};
 use crate::queue;
 use crate::quota::{Limiter, Permit, Share};
 
@@ -46,8 +46,7 @@ use crate::quota::{Limiter, Permit, Share};
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that the result of a review is cached; same as kube-apiserver.
 const REVIEW_TTL: Duration = Duration::from_secs(10);
-/// The size of each review cache, in bytes. It holds about as many results as the cache of kube-apiserver,
-/// however long the requests are.
+/// The size of the cache of TokenReviews, in bytes.
 const REVIEW_BYTES: u64 = 8 << 20;
 /// The largest number of concurrent reviews of one kind for identified callers. Further reviews are queued, round-robin
 /// over callers, and each caller may use a quarter of the slots. The limit protects the cluster from a flood of reviews
@@ -66,6 +65,8 @@ const WAITING_STRANGERS: usize = 100;
 #[error("{message}")]
 pub struct ClusterError {
     message: String,
+    /// What ends the error: "until it does".
+    until: &'static str,
     why: String,
     is_busy: bool,
 }
@@ -73,7 +74,7 @@ pub struct ClusterError {
 impl ClusterError {
     fn new(asked: &'static str, why: impl fmt::Display) -> Self {
         let message = format!("the cluster did not respond to a {asked}");
-        Self { message, why: why.to_string(), is_busy: false }
+        Self { message, until: "until it does", why: why.to_string(), is_busy: false }
     }
 
     /// Creates the error for a full queue.
@@ -86,6 +87,11 @@ impl ClusterError {
         self.is_busy
     }
 
+    /// The end of the error, as part of a message: `until it does`.
+    pub fn until(&self) -> &'static str {
+        self.until
+    }
+
     /// The cause, for the log.
     pub fn why(&self) -> &str {
         &self.why
@@ -94,8 +100,8 @@ impl ClusterError {
 
 impl From<AuthError> for ClusterError {
     fn from(error: AuthError) -> Self {
-        let message = "an authorizer did not respond".to_owned();
-        Self { message, why: error.to_string(), is_busy: false }
+        let message = "an authorizer failed".to_owned();
+        Self { message, until: "until it decides", why: error.to_string(), is_busy: false }
     }
 }
 
@@ -103,11 +109,13 @@ impl From<AuthError> for ClusterError {
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    /// The client that sends reviews.
+    reviewer: Arc<Client>,
     /// The client without a size limit of responses, for the code of users.
     unbounded: Client,
     source_memory: usize,
     authorizers: Authorizers,
-    access_reviews: access_review::Answers,
+    access_reviews: DecisionCache,
     token_reviews: Arc<token_review::Answers>,
     access_places: Reviews,
     token_places: Reviews,
@@ -126,15 +134,16 @@ pub enum Asker<'a> {
     Stranger,
 }
 
-/// The limits of the reviews of one kind.
+/// The limits of concurrent reviews of one kind, or of concurrent calls of authenticators.
 #[derive(Clone)]
-struct Reviews {
+pub struct Reviews {
     of_users: Limiter,
     of_strangers: Limiter,
 }
 
 impl Reviews {
-    fn new() -> Self {
+    /// The limits, without a review in progress.
+    pub fn new() -> Self {
         let of_strangers = Limiter::new(REVIEWS_OF_STRANGERS, Share::All);
         Self {
             of_users: Limiter::new(REVIEWS, Share::Part(4)).with_waiting_of_user(WAITING),
@@ -143,7 +152,7 @@ impl Reviews {
     }
 
     /// Waits for a slot for a review of this caller. Returns `None` if no slot becomes free in time.
-    async fn place(&self, asker: Asker<'_>) -> Option<Permit> {
+    pub async fn place(&self, asker: Asker<'_>) -> Option<Permit> {
         let (limiter, name) = match asker {
             Asker::User(name) | Asker::Newcomer(name) => (&self.of_users, name),
             Asker::Stranger => (&self.of_strangers, ""),
@@ -157,16 +166,23 @@ impl Cluster {
     pub fn new(client: Client) -> Self {
         Self {
             client: bounded_client::bounded(client.clone()),
+            reviewer: Arc::new(bounded_client::bounded(client.clone())),
             unbounded: client,
             source_memory: SOURCE_MEMORY,
             authorizers: Authorizers::default(),
-            access_reviews: access_review::answers(),
+            access_reviews: DecisionCache::new(REVIEW_TTL),
             token_reviews: Arc::new(token_review::Answers::new()),
             access_places: Reviews::new(),
             token_places: Reviews::new(),
             namespace_places: Reviews::new(),
             observed: review_observer::Observed::default(),
         }
+    }
+
+    /// Sends reviews with this client.
+    #[must_use]
+    pub fn with_reviewer(self, reviewer: Client) -> Self {
+        Self { reviewer: Arc::new(bounded_client::bounded(reviewer)), ..self }
     }
 
     /// Sets the memory limit for the objects of each source type, in bytes.
@@ -197,7 +213,7 @@ impl Cluster {
     where
         K: Resource<DynamicType = ()> + Clone + fmt::Debug + Serialize + DeserializeOwned,
     {
-        let api: Api<K> = Api::all(self.client.clone());
+        let api: Api<K> = Api::all(Client::clone(&self.reviewer));
         // Boxed: the future of a request reserves memory for everything that it may await, and it seldom awaits a
         // review.
         let answered = Box::pin(async {

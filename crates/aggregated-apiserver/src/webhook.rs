@@ -109,8 +109,37 @@ impl Calls {
         body: String,
         turn: &Turn<'_>,
     ) -> Result<Vec<u8>, CallError> {
-        let Turn { turn, time } = turn;
-        let call = Call::new(webhook, time.total())?;
+        self.send(&Call::post(webhook, turn.time.total())?, Some(body), turn).await
+    }
+
+    /// Gets the document at exactly the URL, with a turn and within its time. Redirects are not followed.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use aggregated_apiserver::webhooks::{Webhook, WebhookCallError, WebhookCalls};
+    ///
+    /// # async fn get() -> Result<Vec<u8>, WebhookCallError> {
+    /// let calls = WebhookCalls::new(8, 2, 4);
+    /// let webhook = Webhook { url: "https://issuer.example.com/keys", ca_bundle: None };
+    /// let address = webhook.address();
+    /// let turn = calls.turn(&address, "system:apiserver", Duration::from_secs(10)).await?;
+    /// calls.get(webhook, &turn).await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`post`](Self::post).
+    pub async fn get(&self, webhook: Webhook<'_>, turn: &Turn<'_>) -> Result<Vec<u8>, CallError> {
+        self.send(&Call::get(webhook)?, None, turn).await
+    }
+
+    async fn send(
+        &self,
+        call: &Call,
+        body: Option<String>,
+        Turn { turn, time }: &Turn<'_>,
+    ) -> Result<Vec<u8>, CallError> {
         let late = |Over| call.late(time);
         let addresses = call.addresses(time).await?;
         let mut response = time.limit(call.send(&addresses, body)).await.map_err(late)??;

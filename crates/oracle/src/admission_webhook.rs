@@ -1,6 +1,8 @@
 //! Admission webhooks that both servers call. The request path selects the behavior of a webhook, so that rows can
 //! choose it.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode};
 use base64::Engine;
@@ -9,6 +11,9 @@ use serde_json::{Value, json};
 
 /// The prefix of the paths of admission webhooks.
 pub const ROOT: &str = "/admission/";
+
+/// The time that the webhook `slow` takes.
+pub const SLOW: Duration = Duration::from_secs(3);
 
 /// A patch with white space, characters that Go escapes in JSON, and fields in arbitrary order.
 const ESCAPES: &str = r#"[ { "value" : "<&>\/ \u2028 é" , "path":"/metadata/annotations/escaped",

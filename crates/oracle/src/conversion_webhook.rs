@@ -99,6 +99,9 @@ async fn answer(request: Request<hyper::body::Incoming>) -> Result<Response<Body
     let body = to_bytes(Body::new(request.into_body()), BODY_LIMIT).await?;
     let review: Value = serde_json::from_slice(&body)?;
     if let Some(behaviour) = path.strip_prefix(admission_webhook::ROOT) {
+        if behaviour == "slow" {
+            tokio::time::sleep(admission_webhook::SLOW).await;
+        }
         return Ok(admission_webhook::answer(behaviour, &review));
     }
     let request = &review["request"];

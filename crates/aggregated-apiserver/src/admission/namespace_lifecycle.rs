@@ -10,9 +10,9 @@ use super::error::name;
 use super::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
-use crate::cluster::{ClusterError, NamespaceState, NamespaceView, Namespaces};
+use crate::cluster::{ClusterError, NamespaceState, Namespaces};
 use crate::error::ApiError;
-use crate::object::{Key, Tree, metadata};
+use crate::object::{Key, Object, Tree, metadata};
 use crate::storage::Revision;
 use crate::watch_cache::WatchCache;
 
@@ -20,12 +20,13 @@ use crate::watch_cache::WatchCache;
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// The admission plugin NamespaceLifecycle of Kubernetes.
-pub struct NamespaceLifecycle(Option<Arc<Namespaces>>);
+pub struct NamespaceLifecycle(Arc<Namespaces>);
 
 impl NamespaceLifecycle {
-    /// Creates the plugin. Without `namespaces`, it checks only the deletion of namespaces.
-    pub fn new(namespaces: Option<Namespaces>) -> Self {
-        Self(namespaces.map(Arc::new))
+    /// Creates the plugin. As long as the namespaces are not watched, it admits objects that the server does not store,
+    /// such as reviews, in any namespace.
+    pub fn new(namespaces: Namespaces) -> Self {
+        Self(Arc::new(namespaces))
     }
 }
 
@@ -37,32 +38,43 @@ pub struct AdmittedNamespace {
     namespaces: Arc<Namespaces>,
     /// Whether the informer had the namespace when the create was admitted.
     was_in_view: bool,
-    /// The cache of the namespaces that this server itself stores, and the revision that was admitted. The cache is
-    /// newer than an informer.
-    stored: Option<(Arc<WatchCache>, Revision)>,
+    /// The namespace as it was admitted, if this server stores namespaces.
+    stored: Option<StoredNamespace>,
+}
+
+/// A namespace that this server stores, as it was admitted.
+struct StoredNamespace {
+    /// The cache of the namespaces. It is newer than an informer.
+    cache: Arc<WatchCache>,
+    revision: Revision,
+    state: NamespaceState,
 }
 
 /// The group, the resource and the name of a new object.
 type Named<'a> = (&'a str, &'a str, &'a str);
 
 impl AdmittedNamespace {
-    fn new(
-        namespaces: &Arc<Namespaces>,
-        (name, uid): (&str, Option<String>),
-        request: &AdmissionRequest<'_>,
-    ) -> Self {
-        let stored = request.stored_namespaces();
-        let stored = stored.and_then(|cache| {
-            let admitted = cache.get(&Key::new(None, name))?;
-            Some((cache, admitted))
-        });
-        let uid = match &stored {
-            Some((_, admitted)) => Some(admitted.object.uid().to_owned()),
-            None => uid,
-        };
+    /// A namespace that this server stores; `None` if its cache does not have the namespace.
+    fn stored(namespaces: &Arc<Namespaces>, name: &str, cache: Arc<WatchCache>) -> Option<Self> {
+        let admitted = cache.get(&Key::new(None, name))?;
+        Some(Self {
+            name: name.to_owned(),
+            uid: Some(admitted.object.uid().to_owned()),
+            namespaces: Arc::clone(namespaces),
+            was_in_view: false,
+            stored: Some(StoredNamespace {
+                state: state_of(&admitted.object),
+                revision: admitted.revision,
+                cache,
+            }),
+        })
+    }
+
+    /// A namespace of the cluster.
+    fn seen(namespaces: &Arc<Namespaces>, name: &str, uid: Option<String>) -> Self {
         let was_in_view = namespaces.in_view(name).is_some_and(|view| view.uid == uid);
-        let stored = stored.map(|(cache, admitted)| (cache, admitted.revision));
-        Self { name: name.to_owned(), uid, namespaces: Arc::clone(namespaces), was_in_view, stored }
+        let namespaces = Arc::clone(namespaces);
+        Self { name: name.to_owned(), uid, namespaces, was_in_view, stored: None }
     }
 
     /// Returns the error if no object may be created in the namespace now, as far as this process knows. A namespace
@@ -92,15 +104,12 @@ impl AdmittedNamespace {
 
     /// The state of the namespace, if this process knows it.
     fn known_state(&self) -> Option<NamespaceState> {
-        if let Some((cache, admitted)) = &self.stored {
+        if let Some(admitted) = &self.stored {
             let is_other = |uid: &str| self.uid.as_ref().is_some_and(|admitted| admitted != uid);
-            return Some(match cache.get(&Key::new(None, &self.name)) {
-                Some(now) if now.revision == *admitted => NamespaceState::Active,
+            return Some(match admitted.cache.get(&Key::new(None, &self.name)) {
+                Some(now) if now.revision == admitted.revision => admitted.state,
                 Some(now) if is_other(now.object.uid()) => NamespaceState::Missing,
-                Some(now) if metadata::is_being_deleted(&now.object.to_tree()) => {
-                    NamespaceState::Terminating
-                }
-                Some(_) => NamespaceState::Active,
+                Some(now) => state_of(&now.object),
                 None => NamespaceState::Missing,
             });
         }
@@ -123,7 +132,10 @@ impl std::fmt::Debug for AdmittedNamespace {
 impl AdmissionPlugin for NamespaceLifecycle {
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
         match request.operation {
-            AdmissionOperation::Create => self.0.is_some() && request.namespace.is_some(),
+            AdmissionOperation::Create => {
+                let is_stored = request.served().store().is_some();
+                request.namespace.is_some() && (is_stored || self.0.are_open())
+            }
             AdmissionOperation::Delete => is_namespace(request),
             AdmissionOperation::Update | AdmissionOperation::Connect => false,
         }
@@ -134,10 +146,8 @@ impl AdmissionPlugin for NamespaceLifecycle {
         request: &'a AdmissionRequest<'_>,
         object: &'a mut AdmissionObject<'_>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
-        let (Some(namespaces), Some(namespace)) = (&self.0, request.namespace) else {
-            return ready(Ok(())).boxed();
-        };
-        check(namespaces, namespace, request, object).boxed()
+        let Some(namespace) = request.namespace else { return ready(Ok(())).boxed() };
+        check(&self.0, namespace, request, object).boxed()
     }
 
     fn validate<'a>(
@@ -166,12 +176,27 @@ async fn check(
     request: &AdmissionRequest<'_>,
     object: &AdmissionObject<'_>,
 ) -> Result<(), AdmissionError> {
-    let seen = namespaces.state(namespace, &request.user.name).await;
-    let NamespaceView { state, uid } =
-        seen.map_err(|error| AdmissionError::answer(unread(error)))?;
-    let admitted = AdmittedNamespace::new(namespaces, (namespace, uid), request);
     let of = (request.group, request.resource, &*name(request, object));
-    match refusal(state, namespace, of).or_else(|| admitted.known_refusal(of)) {
+    let cache = request.stored_namespaces();
+    let is_stored = cache.is_some();
+    let stored = cache.and_then(|cache| AdmittedNamespace::stored(namespaces, namespace, cache));
+    let admitted = match stored {
+        Some(admitted) => admitted,
+        None => {
+            let user = &request.user.name;
+            // An informer of namespaces that this server stores knows no more than the cache.
+            let seen = match is_stored {
+                true => namespaces.live(namespace, user).await,
+                false => namespaces.state(namespace, user).await,
+            };
+            let seen = seen.map_err(|error| AdmissionError::answer(unread(error)))?;
+            if let Some(refused) = refusal(seen.state, namespace, of) {
+                return Err(AdmissionError::answer(refused));
+            }
+            AdmittedNamespace::seen(namespaces, namespace, seen.uid)
+        }
+    };
+    match admitted.known_refusal(of) {
         Some(refused) => Err(AdmissionError::answer(refused)),
         None => {
             request.hold_namespace(admitted);
@@ -180,7 +205,16 @@ async fn check(
     }
 }
 
-fn unread(error: ClusterError) -> ApiError {
+/// The state of a namespace that this server stores.
+fn state_of(namespace: &Object) -> NamespaceState {
+    match metadata::is_being_deleted(&namespace.to_tree()) {
+        true => NamespaceState::Terminating,
+        false => NamespaceState::Active,
+    }
+}
+
+/// The error for a namespace that cannot be read.
+pub(super) fn unread(error: ClusterError) -> ApiError {
     ApiError::internal(&error).caused_by(error.why())
 }
 

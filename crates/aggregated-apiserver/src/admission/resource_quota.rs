@@ -41,6 +41,21 @@ impl ResourceQuota {
             return Ok(());
         }
         let requested = requested(request, object);
+        if let Some(session) = request.served().direct_session() {
+            if !usages::is_limited(&requested, &limits) {
+                return Ok(());
+            }
+            let kind = &request.served().kind;
+            let name = metadata::name(object);
+            let counted = session.count(namespace, name, request.dry_run).await;
+            let counted = counted.map_err(|error| {
+                let why = format!("the objects of {} cannot be counted", kind.qualified());
+                AdmissionError::unavailable(error.message_after(&why))
+            })?;
+            let used = Amounts::counted(&kind.collection(), counted);
+            return usages::check_all(&limits, &used, &requested)
+                .map_err(AdmissionError::forbidden);
+        }
         let uid = metadata::text(object, "uid");
         let uid = (!request.dry_run).then_some(uid);
         let reserved = self.usages.reserve(namespace, uid, requested, &limits);

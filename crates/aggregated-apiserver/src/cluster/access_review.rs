@@ -1,32 +1,13 @@
 //! Authorization with SubjectAccessReviews.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
     SubjectAccessReviewStatus,
 };
-use moka::future::Cache;
 
-use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL, ReviewKind, ReviewSource};
+use super::{Asker, Cluster, ClusterError, ReviewKind, ReviewSource};
 use crate::auth::{Attributes, Decision};
 use crate::user::User;
-
-/// The length of a request, in bytes, from which its result is not cached. Otherwise callers could fill the memory.
-/// Same as kube-apiserver.
-const REMEMBERED_LENGTH: usize = 10_000;
-/// The memory of a cached result in addition to the strings of its request, in bytes.
-const ENTRY: usize = 500;
-
-/// The cache of results.
-pub(super) type Answers = Cache<Arc<(User, Attributes)>, Decision>;
-
-pub(super) fn answers() -> Answers {
-    let weigh = |key: &Arc<(User, Attributes)>, _: &Decision| {
-        u32::try_from(key.1.length(&key.0) + ENTRY).unwrap_or(u32::MAX)
-    };
-    Cache::builder().weigher(weigh).max_capacity(REVIEW_BYTES).time_to_live(REVIEW_TTL).build()
-}
 
 impl Cluster {
     /// Authorizes an action of a user with the chain of authorizers.
@@ -49,20 +30,12 @@ impl Cluster {
         user: &User,
         attributes: &Attributes,
     ) -> Result<Decision, ClusterError> {
-        if attributes.length(user) >= REMEMBERED_LENGTH {
-            return Box::pin(self.ask(user, attributes)).await;
+        let asked = self.ask(user, attributes);
+        let (answer, is_cached) = self.access_reviews.decide(user, attributes, asked).await;
+        if let Some(hit) = is_cached {
+            self.observed.tell(ReviewKind::Access, ReviewSource::Cache { hit });
         }
-        let key = Arc::new((user.clone(), attributes.clone()));
-        let answer = self
-            .access_reviews
-            .entry(key)
-            .or_try_insert_with(Box::pin(self.ask(user, attributes)))
-            .await;
-        let hit = answer.as_ref().is_ok_and(|entry| !entry.is_fresh());
-        self.observed.tell(ReviewKind::Access, ReviewSource::Cache { hit });
         answer
-            .map(moka::Entry::into_value)
-            .map_err(|error: Arc<ClusterError>| ClusterError::clone(&error))
     }
 
     async fn ask(&self, user: &User, attributes: &Attributes) -> Result<Decision, ClusterError> {

@@ -1,6 +1,7 @@
 //! The namespaces of the cluster and their states.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -42,16 +43,31 @@ pub struct NamespaceView {
 
 /// The namespaces of the cluster.
 pub struct Namespaces {
-    informer: Arc<SourceInformer<Namespace>>,
+    /// The informer, once the namespaces are watched.
+    informer: OnceLock<Arc<SourceInformer<Namespace>>>,
     cluster: Cluster,
     /// Keeps the watch open. The watch ends when this is dropped.
-    _sources: Arc<Sources>,
+    sources: Arc<Sources>,
 }
 
 impl Namespaces {
-    /// Starts watching the namespaces.
+    /// The namespaces, which are watched from the first use on.
     pub fn new(sources: Arc<Sources>, cluster: Cluster) -> Self {
-        Self { informer: sources.open(SourceOptions::ALL, MISSING), cluster, _sources: sources }
+        Self { informer: OnceLock::new(), cluster, sources }
+    }
+
+    /// Starts watching the namespaces.
+    pub fn open(&self) {
+        self.informer();
+    }
+
+    /// Whether the namespaces are watched.
+    pub fn are_open(&self) -> bool {
+        self.informer.get().is_some()
+    }
+
+    fn informer(&self) -> &SourceInformer<Namespace> {
+        self.informer.get_or_init(|| self.sources.open(SourceOptions::ALL, MISSING))
     }
 
     /// The state of a namespace. A namespace that the informer does not have is read from the cluster for this user.
@@ -59,7 +75,7 @@ impl Namespaces {
     /// # Errors
     /// If the cluster does not respond.
     pub async fn state(&self, name: &str, user: &str) -> Result<NamespaceView, ClusterError> {
-        if timeout(SYNC_TIMEOUT, self.informer.synced()).await.is_err() {
+        if timeout(SYNC_TIMEOUT, self.informer().synced()).await.is_err() {
             return Ok(NamespaceView::of(NamespaceState::Unknown));
         }
         if let Some(view) = self.in_view(name) {
@@ -70,6 +86,26 @@ impl Namespaces {
             Some(view) => Ok(view),
             None => self.live(name, user).await,
         }
+    }
+
+    /// The labels of a namespace; `None` if the namespace does not exist. A namespace that the informer does not have
+    /// is read from the cluster for this user.
+    ///
+    /// # Errors
+    /// If the cluster does not respond.
+    pub async fn labels(
+        &self,
+        name: &str,
+        user: &str,
+    ) -> Result<Option<BTreeMap<String, String>>, ClusterError> {
+        let _ = timeout(SYNC_TIMEOUT, self.informer().settled()).await;
+        let known = self.informer().get(&Key::new(None, name));
+        let labels = |namespace: &Namespace| namespace.metadata.labels.clone().unwrap_or_default();
+        if let Some(namespace) = known {
+            return Ok(Some(labels(&namespace)));
+        }
+        let live = self.cluster.namespace(name, user).await?;
+        Ok(live.as_ref().map(labels))
     }
 
     /// The state of a namespace, read from the cluster.
@@ -84,13 +120,13 @@ impl Namespaces {
 
     /// The state of a namespace in the informer; `None` if the informer does not have it.
     pub fn in_view(&self, name: &str) -> Option<NamespaceView> {
-        let namespace = self.informer.get(&Key::new(None, name))?;
+        let namespace = self.informer.get()?.get(&Key::new(None, name))?;
         Some(NamespaceView::of_namespace(&namespace))
     }
 
     /// Whether the informer has all namespaces.
     pub fn are_in_view(&self) -> bool {
-        self.informer.is_synced()
+        self.informer.get().is_some_and(|informer| informer.is_synced())
     }
 }
 

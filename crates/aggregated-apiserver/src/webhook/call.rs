@@ -1,4 +1,4 @@
-//! One call of a webhook: HTTPS, with a new connection.
+//! One call of a webhook or another program: HTTPS, with a new connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{Request, StatusCode, Uri};
+use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -41,7 +41,7 @@ impl Drop for Ended {
 
 /// The response of a webhook, with the part of the body that was read.
 pub(super) struct Response {
-    url: String,
+    asked: String,
     status: StatusCode,
     body: Limited<Incoming>,
     read: Vec<u8>,
@@ -92,13 +92,14 @@ impl Response {
     }
 
     fn failed(&self, why: String) -> CallError {
-        CallError::Failed(format!("Post \"{}\": {why}", self.url))
+        CallError::Failed(format!("{}: {why}", self.asked))
     }
 }
 
 /// A prepared call, with a valid URL and valid certificates.
 pub(super) struct Call {
-    url: String,
+    /// The method and the URL, as Go's client writes them in errors.
+    asked: String,
     uri: Uri,
     port: u16,
     config: Arc<ClientConfig>,
@@ -106,19 +107,31 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Prepares a call.
+    /// Prepares a call with a body.
     ///
     /// # Errors
     /// The reason, if the URL or the certificates of the webhook are invalid.
-    pub(super) fn new(webhook: Webhook<'_>, time: Duration) -> Result<Self, CallError> {
-        let url = webhook.asked_url(time);
-        let failed = |why: String| CallError::Failed(format!("Post \"{url}\": {why}"));
+    pub(super) fn post(webhook: Webhook<'_>, time: Duration) -> Result<Self, CallError> {
+        Self::new(webhook, "Post", &webhook.asked_url(time))
+    }
+
+    /// Prepares a call without a body, of exactly the URL.
+    ///
+    /// # Errors
+    /// Same as [`post`](Self::post).
+    pub(super) fn get(webhook: Webhook<'_>) -> Result<Self, CallError> {
+        Self::new(webhook, "Get", webhook.url)
+    }
+
+    fn new(webhook: Webhook<'_>, method: &str, url: &str) -> Result<Self, CallError> {
+        let asked = format!("{method} \"{url}\"");
+        let failed = |why: String| CallError::Failed(format!("{asked}: {why}"));
         let uri: Uri = url.parse().map_err(|why| failed(format!("{why}")))?;
         let port = uri.port_u16().unwrap_or(super::PORT);
         let config = Arc::new(config(webhook).map_err(&failed)?);
         let bare = bare(uri.host().unwrap_or_default()).to_owned();
         let name = ServerName::try_from(bare).map_err(|why| failed(why.to_string()))?;
-        Ok(Self { url, uri, port, config, name })
+        Ok(Self { asked, uri, port, config, name })
     }
 
     /// The host in the format of URLs.
@@ -127,7 +140,7 @@ impl Call {
     }
 
     fn failed(&self, why: &str) -> CallError {
-        CallError::Failed(format!("Post \"{}\": {why}", self.url))
+        CallError::Failed(format!("{}: {why}", self.asked))
     }
 
     /// The error for a webhook that has not responded in time. If the call spent too much of its time in queues of this
@@ -163,14 +176,14 @@ impl Call {
         })
     }
 
-    /// Sends a request, and waits for the head of the response.
+    /// Sends a request, with POST if there is a body, and waits for the head of the response.
     ///
     /// # Errors
     /// The reason, if the request fails.
     pub(super) async fn send(
         &self,
         addresses: &[SocketAddr],
-        body: String,
+        body: Option<String>,
     ) -> Result<Response, CallError> {
         let (host, port) = (self.host(), self.port);
         let stream = TcpStream::connect(addresses).await.map_err(|why| match is_own(&why) {
@@ -185,12 +198,15 @@ impl Call {
         let connection = Ended(tokio::spawn(async move { drop(connection.await) }));
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         let authority = self.uri.authority().map_or(host, |authority| authority.as_str());
-        let request = Request::post(path)
-            .header(HOST, authority)
+        let method = if body.is_some() { Method::POST } else { Method::GET };
+        let mut request = Request::builder().method(method).uri(path).header(HOST, authority);
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request
             .header(ACCEPT, "application/json, */*")
-            .header(CONTENT_TYPE, "application/json")
             .header(USER_AGENT, "aggregated-apiserver")
-            .body(Full::from(Bytes::from(body)))
+            .body(Full::from(Bytes::from(body.unwrap_or_default())))
             .map_err(|why| self.failed(&why.to_string()))?;
         let response = sender.send_request(request).await;
         let response = response.map_err(|why| self.failed(&response_error(&why)))?;
@@ -198,7 +214,7 @@ impl Call {
             status: response.status(),
             body: Limited::new(response.into_body(), ANSWER_LIMIT),
             read: Vec::new(),
-            url: self.url.clone(),
+            asked: self.asked.clone(),
             _connection: connection,
         })
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::ResourceQuota;
 
-use crate::cluster::ResourceQuotas;
+use crate::cluster::FollowedObjects;
 use crate::object::Key;
 use crate::schema::Quantity;
 use crate::storage::{LogEntry, LogReader};
@@ -30,12 +30,12 @@ pub struct QuotaLimits(Arc<Shared>);
 struct Shared {
     by_namespace: Mutex<HashMap<String, OfNamespace>>,
     /// The source of the quotas, if this server does not store them.
-    cluster: Option<ResourceQuotas>,
+    cluster: Option<FollowedObjects<ResourceQuota>>,
 }
 
 impl QuotaLimits {
     /// The limits of the quotas of the cluster.
-    pub fn of_cluster(quotas: ResourceQuotas) -> Self {
+    pub fn of_cluster(quotas: FollowedObjects<ResourceQuota>) -> Self {
         Self(Arc::new(Shared { by_namespace: Mutex::default(), cluster: Some(quotas) }))
     }
 

@@ -33,6 +33,12 @@ impl Amounts {
         })
     }
 
+    /// The usage of this number of objects of a collection.
+    pub fn counted(collection: &str, count: usize) -> Self {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        Self([(format!("count/{collection}"), count)].into())
+    }
+
     /// The amounts by which this exceeds `others`.
     pub fn beyond(mut self, others: &Self) -> Self {
         for (name, amount) in &mut self.0 {
@@ -105,16 +111,13 @@ impl QuotaUsages {
         requested: Amounts,
         limits: &[Arc<Limit>],
     ) -> Result<Option<Reservation>, String> {
-        let limited = |name: &&String| limits.iter().any(|limit| limit.hard.contains_key(*name));
-        if !requested.0.keys().any(|name| limited(&name)) {
+        if !is_limited(&requested, limits) {
             return Ok(None);
         }
         let mut all = self.lock();
         let nothing = Amounts::default();
         let used = all.get(namespace).map_or(&nothing, |of_namespace| &of_namespace.used);
-        for limit in limits {
-            check(limit, used, &requested)?;
-        }
+        check_all(limits, used, &requested)?;
         let Some(uid) = uid else { return Ok(None) };
         let of_namespace = all.entry(namespace.to_owned()).or_default();
         of_namespace.used.add(&requested);
@@ -128,6 +131,23 @@ impl QuotaUsages {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, OfNamespace>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether one of these resources has a limit.
+pub(super) fn is_limited(requested: &Amounts, limits: &[Arc<Limit>]) -> bool {
+    requested.0.keys().any(|name| limits.iter().any(|limit| limit.hard.contains_key(name)))
+}
+
+/// Rejects a request that exceeds the limit of one of these quotas.
+///
+/// # Errors
+/// The limit that is exceeded, in the words of kube-apiserver.
+pub(super) fn check_all(
+    limits: &[Arc<Limit>],
+    used: &Amounts,
+    requested: &Amounts,
+) -> Result<(), String> {
+    limits.iter().try_for_each(|limit| check(limit, used, requested))
 }
 
 /// Rejects a request that exceeds the limit of a quota.

@@ -202,6 +202,12 @@ impl<K> SourceInformer<K> {
         self.contents.read().unwrap_or_else(PoisonError::into_inner).synced
     }
 
+    /// Whether all objects have been listed, and each of them is stored.
+    pub fn is_complete(&self) -> bool {
+        let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
+        contents.synced && contents.unreadable.is_empty()
+    }
+
     /// The state of the informer.
     pub fn status(&self) -> SourceStatus {
         self.contents.read().unwrap_or_else(PoisonError::into_inner).status()

@@ -2,17 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::admission::{AdmissionError, AdmissionRequest};
+use crate::admission::{AdmissionError, AdmissionRequest};
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use super::Tree;
-use super::configured::Hook;
-use crate::built_in::admissionregistration::GROUP;
-use crate::built_in::label_selector::{is_empty, matches};
+use super::conditions::{self, Variables};
+use super::hook::Hook;
+use super::mutating::in_version;
+use super::review::Question;
+use super::{LazyNamespaces, Tree};
+use crate::admission::label_selector::{is_empty, matches};
+use crate::admission::namespace_lifecycle::unread;
 
+/// The group of the configurations.
+const GROUP: &str = "admissionregistration.k8s.io";
 /// The kinds for which no webhook is called, so that a broken webhook cannot prevent the repair of its own
 /// configuration.
 const EXEMPT: [&str; 6] = [
@@ -77,16 +82,63 @@ fn is_met(rule: &RuleWithOperations, request: &AdmissionRequest<'_>, version: &s
         && has_resource
 }
 
-/// Whether the selectors of a webhook match the object of a write, or the old object.
+/// Whether a webhook whose rules match a write in a version is called about it: its selectors match the object or the
+/// old object, and its conditions are met.
 ///
 /// # Errors
-/// 404 if the namespace is missing.
-pub(super) fn is_selected(
+/// 404 if the namespace is missing, 403 if a condition fails and the failure policy is `Fail`.
+pub(super) async fn is_called(
+    (hook, version): (&Hook, &str),
+    request: &AdmissionRequest<'_>,
+    object: Option<&Tree>,
+    namespaces: Option<&LazyNamespaces>,
+) -> Result<bool, AdmissionError> {
+    if !is_selected(hook, request, object, namespaces).await? {
+        return Ok(false);
+    }
+    if hook.conditions.is_empty() {
+        return Ok(true);
+    }
+    let shown = in_version(request, object, version).await?;
+    let old = in_version(request, request.old_object(), version).await?;
+    let (object, old) = (shown.as_deref(), old.as_deref());
+    let attributes = Question { request, version, object, old }.attributes();
+    match conditions::are_met(&hook.conditions, &Variables { object, old, request: &attributes }) {
+        Ok(are_met) => Ok(are_met),
+        Err(why) if hook.fails_closed => Err(forbidden(request, &why)),
+        Err(why) => {
+            tracing::debug!(webhook = hook.name, error = %why, "match condition failed; the webhook is not called");
+            Ok(false)
+        }
+    }
+}
+
+/// 403. The message is not escaped as HTML, same as in kube-apiserver, because an expression is not from the client.
+fn forbidden(request: &AdmissionRequest<'_>, why: &str) -> AdmissionError {
+    let AdmissionRequest { group, resource, name, .. } = request;
+    let details = [("name", name), ("group", group), ("kind", resource)].into_iter();
+    let details = details.filter(|(_, value)| !value.is_empty());
+    let details = details.map(|(key, value)| (key.to_owned(), Value::from(*value)));
+    let mut of = (*resource).to_owned();
+    if !group.is_empty() {
+        of = format!("{of}.{group}");
+    }
+    if !name.is_empty() {
+        of = format!("{of} {name:?}");
+    }
+    let message = format!("{of} is forbidden: {why}");
+    AdmissionError::status(403, "Forbidden", message, Some(Value::Object(details.collect())))
+}
+
+/// Whether the selectors of a webhook match the object of a write, or the old object.
+async fn is_selected(
     hook: &Hook,
     request: &AdmissionRequest<'_>,
     object: Option<&Tree>,
+    namespaces: Option<&LazyNamespaces>,
 ) -> Result<bool, AdmissionError> {
-    let in_namespace = selects_namespace(&hook.namespace_selector, request, object);
+    let selector = &hook.namespace_selector;
+    let in_namespace = selects_namespace(selector, request, object, namespaces).await;
     if matches!(in_namespace, Ok(false)) {
         return Ok(false);
     }
@@ -99,10 +151,11 @@ pub(super) fn is_selected(
     in_namespace
 }
 
-fn selects_namespace(
+async fn selects_namespace(
     selector: &LabelSelector,
     request: &AdmissionRequest<'_>,
     object: Option<&Tree>,
+    namespaces: Option<&LazyNamespaces>,
 ) -> Result<bool, AdmissionError> {
     // A cluster-scoped object matches every namespace selector.
     let name = namespace(request);
@@ -113,9 +166,18 @@ fn selects_namespace(
     {
         return Ok(matches(selector, Some(&labels(object))));
     }
-    let found: Option<Namespace> = request.find("v1", "namespaces", None, name)?;
+    let found = match namespaces {
+        Some(namespaces) => {
+            let found = namespaces.labels(name, &request.user.name).await;
+            found.map_err(|error| AdmissionError::answer(unread(error)))?
+        }
+        None => {
+            let found: Option<Namespace> = request.find("v1", "namespaces", None, name)?;
+            found.map(|namespace| namespace.metadata.labels.unwrap_or_default())
+        }
+    };
     let found = found.ok_or_else(|| AdmissionError::not_found("", "namespaces", name))?;
-    Ok(matches(selector, found.metadata.labels.as_ref()))
+    Ok(matches(selector, Some(&found)))
 }
 
 fn labels(tree: &Tree) -> BTreeMap<String, String> {

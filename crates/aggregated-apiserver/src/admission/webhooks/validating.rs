@@ -1,27 +1,28 @@
 //! Validating webhooks: they are called concurrently.
 
-use aggregated_apiserver::admission::{AdmissionError, AdmissionRequest};
+use crate::admission::{AdmissionError, AdmissionRequest};
 use futures::future::join_all;
 
 use super::ask::ask;
-use super::configured::Hook;
+use super::hook::Hooks;
 use super::mutating::in_version;
 use super::review::Question;
-use super::{Tree, annotations, matching};
+use super::{LazyNamespaces, Tree, annotations, matching};
 
 /// Calls webhooks to validate an object, or its deletion.
 ///
 /// # Errors
 /// The first rejection, or the reason for which a webhook cannot be called.
 pub(super) async fn validate(
-    hooks: &[Hook],
+    hooks: &Hooks,
+    namespaces: Option<&LazyNamespaces>,
     request: &AdmissionRequest<'_>,
     object: Option<&Tree>,
 ) -> Result<(), AdmissionError> {
     let mut asked = Vec::new();
     for hook in hooks {
         let Some(version) = matching::version(hook, request) else { continue };
-        if matching::is_selected(hook, request, object)? {
+        if matching::is_called((hook, version), request, object, namespaces).await? {
             asked.push((hook, version));
         }
     }

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use aggregated_apiserver::admission::{AdmissionError, AdmissionObject, AdmissionRequest};
+use crate::admission::{AdmissionError, AdmissionObject, AdmissionRequest};
 
 use super::annotations::Call;
 use super::answer::{self, Answer};
 use super::ask::{Failure, ask};
-use super::configured::{Hook, Hooks};
+use super::hook::{Hook, Hooks};
 use super::review::Question;
-use super::{Tree, matching};
+use super::{LazyNamespaces, Tree, matching};
 
 /// The calls of the webhooks for one write, for the second call of the plugins. A number is the index of a webhook in
-/// `hooks.mutating`.
+/// `hooks`.
 #[derive(Clone)]
 struct Reinvocation {
     /// The webhooks of the first call.
@@ -34,6 +34,7 @@ struct Reinvocation {
 /// The refusal of a webhook, or why a webhook cannot be called.
 pub(super) async fn mutate(
     hooks: Arc<Hooks>,
+    namespaces: Option<&LazyNamespaces>,
     request: &AdmissionRequest<'_>,
     object: &mut AdmissionObject<'_>,
 ) -> Result<(), AdmissionError> {
@@ -46,12 +47,12 @@ pub(super) async fn mutate(
         // Other plugins have changed the object since.
         state.again.append(&mut state.called);
     }
-    for (number, hook) in hooks.mutating.iter().enumerate() {
+    for (number, hook) in hooks.iter().enumerate() {
         if is_reinvocation && !state.again.contains(&number) {
             continue;
         }
         let Some(version) = matching::version(hook, request) else { continue };
-        if !matching::is_selected(hook, request, Some(&*object))? {
+        if !matching::is_called((hook, version), request, Some(&*object), namespaces).await? {
             continue;
         }
         let call = Call { hook, request, round: usize::from(is_reinvocation), number };
@@ -86,12 +87,13 @@ fn hash(object: &Tree) -> u64 {
 /// # Errors
 /// The refusal of a webhook, or why a webhook cannot be called.
 pub(super) async fn judge_deletion(
-    hooks: &[Hook],
+    hooks: &Hooks,
+    namespaces: Option<&LazyNamespaces>,
     request: &AdmissionRequest<'_>,
 ) -> Result<(), AdmissionError> {
     for (number, hook) in hooks.iter().enumerate() {
         let Some(version) = matching::version(hook, request) else { continue };
-        if !matching::is_selected(hook, request, None)? {
+        if !matching::is_called((hook, version), request, None, namespaces).await? {
             continue;
         }
         let old = in_version(request, request.old_object(), version).await?;

@@ -1,30 +1,23 @@
-//! The webhooks that are configured at one time.
+//! A configured webhook.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::runtime_kinds::RuntimeKinds;
-use aggregated_apiserver::webhooks::WebhookCalls;
-use k8s_openapi::Resource;
+use crate::webhook::Calls;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,
-    ValidatingWebhookConfiguration, WebhookClientConfig,
+    MutatingWebhook, RuleWithOperations, ValidatingWebhook, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::Value;
 
-use super::ask;
-use crate::built_in::admissionregistration::GROUP;
+use super::conditions::{self, Condition};
 
 const PORT: i32 = 443;
 /// The largest valid timeout, in seconds. Another release may have stored a larger one.
 const LONGEST: i32 = 30;
-const MUTATING: &str = MutatingWebhookConfiguration::URL_PATH_SEGMENT;
-const VALIDATING: &str = ValidatingWebhookConfiguration::URL_PATH_SEGMENT;
 
 /// A webhook.
 #[derive(Debug)]
-pub(super) struct Hook {
+pub struct Hook {
     pub name: String,
     /// The name of the configuration.
     pub configuration: String,
@@ -39,6 +32,7 @@ pub(super) struct Hook {
     pub is_exact: bool,
     pub namespace_selector: LabelSelector,
     pub object_selector: LabelSelector,
+    pub conditions: Vec<Condition>,
     /// Whether the webhook may be called for dry runs.
     pub takes_dry_runs: bool,
     pub timeout: Duration,
@@ -47,77 +41,17 @@ pub(super) struct Hook {
     /// Whether the webhook is called again if a later webhook has changed the object.
     pub is_reinvoked: bool,
     /// The calls of this server, with their common limits.
-    pub calls: Arc<WebhookCalls>,
+    pub calls: Arc<Calls>,
 }
 
-/// The configured webhooks, in the order of the names of their configurations.
-#[derive(Debug, Default)]
-pub(super) struct Hooks {
-    pub mutating: Vec<Hook>,
-    pub validating: Vec<Hook>,
-}
-
-/// The parsed configurations, with the state that they were read from.
-#[derive(Clone)]
-pub(super) struct Known {
-    /// The numbers of changes of both kinds of configurations when they were read.
-    changes: [Option<u64>; 2],
-    hooks: Arc<Hooks>,
-    /// The calls of this server, with their common limits.
-    calls: Arc<WebhookCalls>,
-}
-
-impl Default for Known {
-    fn default() -> Self {
-        Self { changes: [None; 2], hooks: Arc::default(), calls: Arc::new(ask::calls()) }
-    }
-}
-
-impl Known {
-    /// The parsed webhooks.
-    pub(super) fn hooks(self) -> Arc<Hooks> {
-        self.hooks
-    }
-
-    /// Parses the configurations again if they have changed. Returns whether they have changed.
-    pub(super) fn refresh(&mut self, kinds: &RuntimeKinds) -> bool {
-        // The numbers are read before the objects, so that a change in between causes another refresh.
-        let changes = [MUTATING, VALIDATING].map(|plural| kinds.changes(GROUP, plural));
-        if changes == self.changes {
-            return false;
-        }
-        let mutating = objects::<MutatingWebhookConfiguration>(kinds, MUTATING);
-        let validating = objects::<ValidatingWebhookConfiguration>(kinds, VALIDATING);
-        let calls = &self.calls;
-        let mutating = mutating.into_iter().flat_map(|one| {
-            let configuration = one.metadata.name.unwrap_or_default();
-            let webhooks = one.webhooks.unwrap_or_default().into_iter();
-            webhooks.map(move |webhook| Hook::of_mutating(webhook, configuration.clone(), calls))
-        });
-        let validating = validating.into_iter().flat_map(|one| {
-            let configuration = one.metadata.name.unwrap_or_default();
-            let webhooks = one.webhooks.unwrap_or_default().into_iter();
-            webhooks.map(move |webhook| Hook::of_validating(webhook, configuration.clone(), calls))
-        });
-        let hooks = Hooks { mutating: mutating.collect(), validating: validating.collect() };
-        (self.changes, self.hooks) = (changes, Arc::new(hooks));
-        true
-    }
-}
-
-/// The stored configurations, in the order of their names.
-fn objects<K: serde::de::DeserializeOwned>(kinds: &RuntimeKinds, plural: &str) -> Vec<K> {
-    let kept = kinds.objects(GROUP, plural);
-    let objects = kept.iter().flat_map(|kept| kept.iter());
-    // Stored objects match their type.
-    objects.filter_map(|one| serde_json::from_value(Value::Object(one.to_tree())).ok()).collect()
-}
+/// The configured webhooks of one type, in the order of the names of their configurations.
+pub type Hooks = Vec<Arc<Hook>>;
 
 impl Hook {
-    fn of_mutating(
+    pub(super) fn of_mutating(
         webhook: MutatingWebhook,
-        configuration: String,
-        calls: &Arc<WebhookCalls>,
+        configuration: &str,
+        calls: &Arc<Calls>,
     ) -> Self {
         let is_reinvoked = webhook.reinvocation_policy.as_deref() == Some("IfNeeded");
         let judging = ValidatingWebhook {
@@ -136,10 +70,10 @@ impl Hook {
         Self { is_reinvoked, ..Self::of_validating(judging, configuration, calls) }
     }
 
-    fn of_validating(
+    pub(super) fn of_validating(
         webhook: ValidatingWebhook,
-        configuration: String,
-        calls: &Arc<WebhookCalls>,
+        configuration: &str,
+        calls: &Arc<Calls>,
     ) -> Self {
         let seconds = webhook.timeout_seconds.unwrap_or(LONGEST).clamp(1, LONGEST);
         let known = |version: &String| ["v1", "v1beta1"].into_iter().find(|known| known == version);
@@ -147,13 +81,14 @@ impl Hook {
         Self {
             url: url(&webhook.client_config),
             name: webhook.name,
-            configuration,
+            configuration: configuration.to_owned(),
             ca_bundle: ca_bundle.filter(|bundle| !bundle.trim_ascii().is_empty()),
             rules: webhook.rules.unwrap_or_default(),
             fails_closed: webhook.failure_policy.as_deref() != Some("Ignore"),
             is_exact: webhook.match_policy.as_deref() == Some("Exact"),
             namespace_selector: webhook.namespace_selector.unwrap_or_default(),
             object_selector: webhook.object_selector.unwrap_or_default(),
+            conditions: conditions::compile(&webhook.match_conditions.unwrap_or_default()),
             takes_dry_runs: ["None", "NoneOnDryRun"].contains(&webhook.side_effects.as_str()),
             timeout: Duration::from_secs(u64::from(seconds.unsigned_abs())),
             review_version: webhook.admission_review_versions.iter().find_map(known),

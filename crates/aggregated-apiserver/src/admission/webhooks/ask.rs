@@ -1,11 +1,11 @@
 //! Calls one webhook.
 
-use aggregated_apiserver::admission::{AdmissionError, AdmissionRequest};
-use aggregated_apiserver::webhooks::{Webhook, WebhookBusy, WebhookCallError, WebhookCalls};
+use crate::admission::{AdmissionError, AdmissionRequest};
+use crate::webhook::{Busy, CallError, Calls, Webhook};
 use uuid::Uuid;
 
 use super::answer::{self, Answer, Asked};
-use super::configured::Hook;
+use super::hook::Hook;
 use super::review::Question;
 
 /// The largest number of concurrent calls. Each belongs to a request in flight, which may call several webhooks
@@ -18,8 +18,8 @@ const CALLS_OF_ONE: usize = 64;
 const ANSWERS_READ: usize = 16;
 
 /// The limits of the calls of a server.
-pub(super) fn calls() -> WebhookCalls {
-    WebhookCalls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ)
+pub fn calls() -> Calls {
+    Calls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ)
 }
 
 /// The reason for which a webhook has not allowed a write.
@@ -50,12 +50,12 @@ pub(super) async fn ask(
         return Err(Failure::Call(format!("could not create admission objects: {why}")));
     };
     // If the webhook was not called, it has not failed. The write is rejected regardless of the failure policy.
-    let busy = |why: WebhookBusy| {
+    let busy = |why: Busy| {
         Failure::Refused(AdmissionError::busy(format!("cannot call webhook {name:?}: {why}")))
     };
     let failed = |error| match error {
-        WebhookCallError::Failed(why) => Failure::Call(format!("failed to call webhook: {why}")),
-        WebhookCallError::Busy(why) => busy(why),
+        CallError::Failed(why) => Failure::Call(format!("failed to call webhook: {why}")),
+        CallError::Busy(why) => busy(why),
     };
     let webhook = Webhook { url: &hook.url, ca_bundle: hook.ca_bundle.as_deref() };
     let address = webhook.address();

@@ -1,6 +1,6 @@
 //! The AdmissionReviews that are sent to webhooks.
 
-use aggregated_apiserver::admission::AdmissionRequest;
+use crate::admission::AdmissionRequest;
 use serde_json::{Map, Value, json};
 
 use super::{Tree, matching};
@@ -19,6 +19,21 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     /// Returns the AdmissionReview in this version (`v1` or `v1beta1`).
     pub(super) fn review(&self, review_version: &str, uid: &str) -> String {
+        let mut asked = self.attributes();
+        asked["uid"] = uid.into();
+        // The objects are large, so they are written into the result without a copy in a tree.
+        let asked = asked.to_string();
+        let asked = asked.strip_suffix('}').unwrap_or_default();
+        let (new_version, old_version) = self.request.resource_versions();
+        let object = text_of(self.object, new_version);
+        let old = text_of(self.old, old_version);
+        format!(
+            "{{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/{review_version}\",\"request\":{asked},\"object\":{object},\"oldObject\":{old}}}}}"
+        )
+    }
+
+    /// The `request` of the AdmissionReview, without its uid and its objects.
+    pub(super) fn attributes(&self) -> Value {
         let request = self.request;
         // The representation of a subresource has the same version in all versions of the kind.
         let kind = |version: &str| {
@@ -28,7 +43,6 @@ impl Question<'_> {
         };
         let resource = |version: &str| json!({"group": request.group, "version": version, "resource": request.resource});
         let mut asked = json!({
-            "uid": uid,
             "kind": kind(self.version),
             "resource": resource(self.version),
             "requestKind": kind(request.version),
@@ -48,15 +62,7 @@ impl Question<'_> {
                 asked[member] = text.into();
             }
         }
-        // The objects are large, so they are written into the result without a copy in a tree.
-        let asked = asked.to_string();
-        let asked = asked.strip_suffix('}').unwrap_or_default();
-        let (new_version, old_version) = request.resource_versions();
-        let object = text_of(self.object, new_version);
-        let old = text_of(self.old, old_version);
-        format!(
-            "{{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/{review_version}\",\"request\":{asked},\"object\":{object},\"oldObject\":{old}}}}}"
-        )
+        asked
     }
 
     fn user(&self) -> Value {

@@ -1,7 +1,7 @@
 //! The responses of webhooks: parses them and checks them against the request, with the messages of kube-apiserver.
 
-use aggregated_apiserver::admission::{AdmissionError, AdmissionRequest, ReservedMemory};
-use aggregated_apiserver::encoding::JsonPatch;
+use crate::admission::{AdmissionError, AdmissionRequest, ReservedMemory};
+use crate::object::json_patch::JsonPatch;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::admission::AdmissionRequest;
+use crate::admission::AdmissionRequest;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::configured::Hook;
+use super::hook::Hook;
 
 /// The key of the audit annotation for a validating webhook that failed and has the failure policy `Ignore`. `number`
 /// is its index among the called webhooks.

@@ -1,0 +1,217 @@
+//! The webhooks that are configured now, from configurations of the cluster or of this server.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use arc_swap::ArcSwap;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use serde::de::DeserializeOwned;
+
+use super::hook::{Hook, Hooks};
+use crate::admission::AdmissionError;
+use crate::cluster::{FollowedObjects, SourceType, Sources, resource_name};
+use crate::storage::{LogEntry, LogReader};
+use crate::watch_cache::SourceState;
+use crate::webhook::Calls;
+
+/// The consequence of unread configurations, for the log.
+const MISSING: &str = "writes are refused, or admitted without webhooks";
+
+/// A type of configurations.
+pub trait Configuration: SourceType {
+    /// The name of the admission plugin that calls the webhooks.
+    const PLUGIN: &'static str;
+
+    /// The webhooks of this configuration.
+    fn hooks(&self, calls: &Arc<Calls>) -> Vec<Arc<Hook>>;
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    const PLUGIN: &'static str = "MutatingAdmissionWebhook";
+
+    fn hooks(&self, calls: &Arc<Calls>) -> Vec<Arc<Hook>> {
+        let configuration = self.metadata.name.as_deref().unwrap_or_default();
+        let webhooks = self.webhooks.iter().flatten().cloned();
+        webhooks.map(|one| Arc::new(Hook::of_mutating(one, configuration, calls))).collect()
+    }
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    const PLUGIN: &'static str = "ValidatingAdmissionWebhook";
+
+    fn hooks(&self, calls: &Arc<Calls>) -> Vec<Arc<Hook>> {
+        let configuration = self.metadata.name.as_deref().unwrap_or_default();
+        let webhooks = self.webhooks.iter().flatten().cloned();
+        webhooks.map(|one| Arc::new(Hook::of_validating(one, configuration, calls))).collect()
+    }
+}
+
+/// The consequence of configurations that cannot be read from the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnreadConfigurations {
+    /// Writes are refused with 503.
+    #[default]
+    Refuse,
+    /// Writes are admitted without the webhooks.
+    Admit,
+}
+
+/// The webhooks of all configurations of a type, in the order of the names of their configurations.
+pub struct Registry<K> {
+    by_configuration: Mutex<BTreeMap<String, Vec<Arc<Hook>>>>,
+    hooks: ArcSwap<Hooks>,
+    /// The calls of this server, with their common limits.
+    calls: Arc<Calls>,
+    cluster: Option<ClusterConfigurations<K>>,
+}
+
+/// The configurations of the cluster.
+struct ClusterConfigurations<K> {
+    sources: Arc<Sources>,
+    /// The watch, which starts with the server, or with the first write to a kind that was added at run time.
+    followed: OnceLock<FollowedObjects<K>>,
+    unread: UnreadConfigurations,
+}
+
+impl<K: Configuration> ClusterConfigurations<K> {
+    fn followed(&self) -> &FollowedObjects<K> {
+        self.followed.get_or_init(|| FollowedObjects::new(Arc::clone(&self.sources), MISSING))
+    }
+}
+
+impl<K: Configuration> Registry<K> {
+    /// The webhooks of configurations that this server stores. The registry must follow their collection.
+    pub fn of_store(calls: Arc<Calls>) -> Self {
+        Self { by_configuration: Mutex::default(), hooks: ArcSwap::default(), calls, cluster: None }
+    }
+
+    /// The webhooks of the configurations of the cluster.
+    pub fn of_cluster(
+        sources: Arc<Sources>,
+        unread: UnreadConfigurations,
+        calls: Arc<Calls>,
+    ) -> Self {
+        let cluster = ClusterConfigurations { sources, followed: OnceLock::new(), unread };
+        Self { cluster: Some(cluster), ..Self::of_store(calls) }
+    }
+
+    /// Starts to follow the configurations of the cluster.
+    pub fn start(&self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.followed();
+        }
+    }
+
+    /// The webhooks; `None` if they are not known.
+    pub(super) fn known(&self) -> Option<Arc<Hooks>> {
+        if let Some(cluster) = &self.cluster {
+            let followed = cluster.followed();
+            if !are_known(followed) {
+                return None;
+            }
+            if followed.have_changed() {
+                self.take_changed(followed);
+            }
+        }
+        Some(self.hooks.load_full())
+    }
+
+    /// The webhooks. While the configurations of the cluster are not synced, this waits for them in the first seconds.
+    ///
+    /// # Errors
+    /// 503 if the configurations cannot be read, and writes are refused then.
+    pub(super) async fn hooks(&self) -> Result<Arc<Hooks>, AdmissionError> {
+        if let Some(hooks) = self.known() {
+            return Ok(hooks);
+        }
+        let Some(cluster) = &self.cluster else { return Ok(self.hooks.load_full()) };
+        cluster.followed().settled().await;
+        match self.known() {
+            Some(hooks) => Ok(hooks),
+            None if cluster.unread == UnreadConfigurations::Admit => Ok(self.hooks.load_full()),
+            None => Err(AdmissionError::unavailable(format!(
+                "{}: the webhooks of the cluster are unknown: {}",
+                K::PLUGIN,
+                explain(cluster.followed()),
+            ))),
+        }
+    }
+
+    /// The state of the configurations as a source, once they are followed. A cluster without the API has none.
+    pub fn source(&self) -> Option<SourceState> {
+        let followed = self.cluster.as_ref()?.followed.get()?;
+        let status = followed.status();
+        let is_absent = status.failure.as_ref().is_some_and(|failure| failure.is_absent);
+        (!is_absent).then(|| SourceState {
+            resource: resource_name::<K>(),
+            is_synced: status.is_synced,
+            is_rightly_absent: false,
+            unseen_since: status.failure.as_ref().map(|failure| failure.since),
+            watch_error: status.failure.map(|failure| failure.why),
+            excess: status.excess,
+            unreadable: status.unreadable,
+            is_left_out: None,
+        })
+    }
+
+    fn take_changed(&self, followed: &FollowedObjects<K>) {
+        let mut by_configuration = self.lock();
+        for (key, configuration) in followed.take_changed() {
+            set(&mut by_configuration, key.name(), self.hooks_of(configuration.as_deref()));
+        }
+        self.publish(&by_configuration);
+    }
+
+    fn hooks_of(&self, configuration: Option<&K>) -> Vec<Arc<Hook>> {
+        configuration.map(|configuration| configuration.hooks(&self.calls)).unwrap_or_default()
+    }
+
+    fn publish(&self, by_configuration: &BTreeMap<String, Vec<Arc<Hook>>>) {
+        let hooks: Hooks = by_configuration.values().flatten().cloned().collect();
+        self.hooks.store(Arc::new(hooks));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<Arc<Hook>>>> {
+        self.by_configuration.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Follows the configurations that this server stores. A change applies to every write that starts after it.
+impl<K: Configuration + DeserializeOwned> LogReader for Registry<K> {
+    fn append(&self, entry: LogEntry) {
+        // Stored objects match their type.
+        let read = |json: &[u8]| serde_json::from_slice::<K>(json).ok();
+        let configuration = entry.object.and_then(|object| read(&object.json()));
+        let hooks = self.hooks_of(configuration.as_ref());
+        let mut by_configuration = self.lock();
+        set(&mut by_configuration, entry.key.name(), hooks);
+        self.publish(&by_configuration);
+    }
+}
+
+fn set(all: &mut BTreeMap<String, Vec<Arc<Hook>>>, name: &str, hooks: Vec<Arc<Hook>>) {
+    match hooks.is_empty() {
+        true => drop(all.remove(name)),
+        false => drop(all.insert(name.to_owned(), hooks)),
+    }
+}
+
+/// Whether all configurations are known. A cluster that does not serve their API has none.
+fn are_known<K: SourceType>(followed: &FollowedObjects<K>) -> bool {
+    followed.are_complete() || followed.status().failure.is_some_and(|failure| failure.is_absent)
+}
+
+/// The reason why the configurations are unknown.
+fn explain<K: SourceType>(followed: &FollowedObjects<K>) -> String {
+    let (resource, status) = (resource_name::<K>(), followed.status());
+    match (status.excess, status.failure) {
+        (Some(excess), _) => format!("{resource} are not stored: {excess}"),
+        (None, Some(failure)) => format!("{resource} cannot be listed: {}", failure.why),
+        (None, None) if status.is_synced => {
+            format!("{} of {resource} cannot be decoded", status.unreadable)
+        }
+        (None, None) => format!("{resource} have not been listed yet"),
+    }
+}
