@@ -1,143 +1,98 @@
 //! Kinds that are defined at run time: each `Definition` is served as a kind.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 
 use aggregated_apiserver::backend::VirtualKind;
-use aggregated_apiserver::runtime_kinds::RuntimeKinds;
-use anyhow::Result;
+use aggregated_apiserver::serving::PostStart;
 use futures::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceSubresourceScale,
-    JSONSchemaProps,
+    CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionVersion,
 };
 use kube::api::{Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
-use kube::{Api, CustomResource, CustomResourceExt, Resource, ResourceExt};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use kube::{Api, CustomResource, CustomResourceExt, ResourceExt};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::config_maps::{Cluster, ConfigMaps};
 
 /// The definition of a kind. Its name is the plural of the kind.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[kube(
-    group = "apps.example.com",
-    version = "v1",
-    kind = "Definition",
-    status = "DefinitionStatus",
-    printcolumn(name = "Kind", type_ = "string", json_path = ".spec.kind"),
-    printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
-)]
+#[kube(group = "apps.example.com", version = "v1", kind = "Definition")]
+#[kube(status = "DefinitionStatus")]
+#[kube(printcolumn(name = "Kind", type_ = "string", json_path = ".spec.kind"))]
+#[kube(printcolumn(name = "State", type_ = "string", json_path = ".status.state"))]
+#[kube(printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"))]
 pub struct DefinitionSpec {
     /// The kind, such as `Database`.
     kind: String,
-    /// The schema of the `spec` of the objects, with defaults.
-    #[schemars(schema_with = "any_object")]
-    schema: JSONSchemaProps,
-    /// The columns that `kubectl get` prints.
-    #[serde(default)]
-    columns: Vec<CustomResourceColumnDefinition>,
-    /// The fields for `kubectl scale`.
-    scale: Option<CustomResourceSubresourceScale>,
+    /// The schema, the columns and the subresources, same as in a version of a CustomResourceDefinition.
+    #[schemars(with = "Value", extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
+    version: CustomResourceDefinitionVersion,
 }
 
 /// The status of a definition.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct DefinitionStatus {
     /// `Served`, or the reason why the kind is not served.
     state: String,
 }
 
-fn any_object(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
-}
-
-impl Definition {
-    fn generated(&self) -> serde_json::Result<CustomResourceDefinition> {
-        let (group, version) = (Self::group(&()), Self::version(&()));
-        let (plural, DefinitionSpec { kind, schema, columns, scale }) =
-            (self.name_any(), &self.spec);
-        let status = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let schema = json!({"type": "object", "properties": {"spec": schema, "status": status}});
-        let mut version = json!({
-            "name": version, "served": true, "storage": true,
-            "schema": {"openAPIV3Schema": schema},
-            "subresources": {"status": {}},
-            "additionalPrinterColumns": columns,
-        });
-        if let Some(scale) = scale {
-            version["subresources"]["scale"] = json!(scale);
-        }
-        serde_json::from_value(json!({
-            "metadata": {"name": format!("{plural}.{group}")},
-            "spec": {
-                "group": group, "scope": "Namespaced", "versions": [version],
-                "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
-            },
-        }))
-    }
-}
-
-/// The kind `Definition`, whose ConfigMaps are in the namespace of the server.
-pub fn kind(cluster: &Cluster, namespace: &str) -> VirtualKind<ConfigMaps> {
-    stored_in(cluster, Definition::crd(), Some(namespace.to_owned()))
-}
-
 /// A kind whose objects are ConfigMaps.
-fn stored_in(
-    cluster: &Cluster,
-    definition: CustomResourceDefinition,
-    namespace: Option<String>,
-) -> VirtualKind<ConfigMaps> {
-    let (cluster, resource) = (Arc::clone(cluster), definition.spec.names.plural.clone());
-    let maps = Arc::new(ConfigMaps { cluster, resource, namespace });
+pub fn kind(cluster: &Cluster, definition: CustomResourceDefinition) -> VirtualKind<ConfigMaps> {
+    let maps = Arc::new(ConfigMaps {
+        cluster: Arc::clone(cluster),
+        resource: definition.spec.names.plural.clone(),
+        is_namespaced: definition.spec.scope == "Namespaced",
+    });
     VirtualKind::watched(definition, maps).keeps_metadata().create().update().delete()
 }
 
+/// The kind of a definition, in the group and version of the definition itself.
+fn defined(definition: &Definition) -> CustomResourceDefinition {
+    let mut crd = Definition::crd();
+    let (plural, kind) = (definition.name_any(), definition.spec.kind.clone());
+    crd.metadata.name = Some(format!("{plural}.{}", crd.spec.group));
+    crd.spec.scope = "Namespaced".to_owned();
+    crd.spec.names = CustomResourceDefinitionNames { plural, kind, ..Default::default() };
+    let (name, version) = ("v1".to_owned(), definition.spec.version.clone());
+    crd.spec.versions =
+        vec![CustomResourceDefinitionVersion { name, served: true, storage: true, ..version }];
+    crd
+}
+
 /// Serves the kinds of all definitions, and follows their changes.
-pub async fn follow(definitions: Api<Definition>, kinds: RuntimeKinds, cluster: Cluster) {
+pub async fn serve(server: PostStart, cluster: Cluster) {
+    let (definitions, kinds) = (Api::<Definition>::all(server.client()), server.runtime_kinds());
+    let _ = cluster.set(server.cluster_client());
+    kinds.wait_synced().await;
     let (found, writer) = reflector::store();
     let events = watcher(definitions.clone(), watcher::Config::default());
     let mut events = pin!(reflector(writer, events.default_backoff()));
-    let mut served: BTreeMap<String, DefinitionSpec> = BTreeMap::new();
+    let mut served = BTreeMap::new();
     while let Some(event) = events.next().await {
-        if let Err(error) = event {
-            tracing::warn!(%error, "cannot read the definitions");
-        }
-        let wanted = found.state();
-        let names: BTreeSet<String> = wanted.iter().map(|one| one.name_any()).collect();
-        let unwanted: Vec<_> =
-            served.keys().filter(|name| !names.contains(*name)).cloned().collect();
-        for name in unwanted {
+        let _ = event.inspect_err(|error| tracing::warn!(%error, "cannot read the definitions"));
+        let wanted = found.state().into_iter().map(|one| (one.name_any(), one));
+        let wanted: BTreeMap<_, _> = wanted.collect();
+        for name in served.keys().filter(|name| !wanted.contains_key(*name)) {
             // The ConfigMaps stay.
-            kinds.withdraw_kind(&format!("{name}.{}", Definition::group(&()))).await;
-            served.remove(&name);
+            kinds.withdraw_kind(&format!("{name}.apps.example.com")).await;
         }
-        for definition in wanted {
-            let name = definition.name_any();
+        served.retain(|name, _| wanted.contains_key(name));
+        for (name, definition) in wanted {
             if served.get(&name) == Some(&definition.spec) {
                 continue;
             }
-            let state = match serve(&definition, &kinds, &cluster).await {
-                Ok(()) => {
-                    served.insert(name.clone(), definition.spec.clone());
-                    "Served".to_owned()
-                }
-                Err(error) => error.to_string(),
-            };
+            let result = kinds.serve_kind(kind(&cluster, defined(&definition))).await;
+            let state = result.map_or_else(|error| error.to_string(), |()| "Served".to_owned());
             let patch = Patch::Merge(json!({"status": {"state": state}}));
             let patched = definitions.patch_status(&name, &PatchParams::default(), &patch).await;
-            if let Err(error) = patched {
-                tracing::warn!(name, %error, "cannot write the status of a definition");
-            }
+            let _ =
+                patched.inspect_err(|error| tracing::warn!(name, %error, "cannot write a status"));
+            served.insert(name, definition.spec.clone());
         }
     }
-}
-
-async fn serve(definition: &Definition, kinds: &RuntimeKinds, cluster: &Cluster) -> Result<()> {
-    Ok(kinds.serve_kind(stored_in(cluster, definition.generated()?, None)).await?)
 }

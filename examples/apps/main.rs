@@ -4,15 +4,14 @@
 mod config_maps;
 mod definitions;
 
-use std::sync::Arc;
-
 use aggregated_apiserver::commands::ManifestOptions;
-use aggregated_apiserver::{ApiServer, Kinds, Running, ServeArgs, User, start_logging};
+use aggregated_apiserver::serving::PostStart;
+use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, start_logging};
 use clap::{Parser, Subcommand};
-use kube::{Api, Client};
+use kube::CustomResourceExt;
 use standalone_apiserver::{Standalone, StandaloneArgs};
 
-use config_maps::Cluster;
+use definitions::Definition;
 
 #[derive(Parser)]
 struct Program {
@@ -30,42 +29,26 @@ enum Command {
     Manifests(ManifestOptions),
 }
 
-/// Reads the ConfigMaps of the cluster with this client, and follows the definitions of the server in the background.
-fn follow(running: &Running, client: Client, cluster: Cluster) {
-    let _ = cluster.set(client);
-    let definitions = Api::all(own_client(running));
-    tokio::spawn(definitions::follow(definitions, running.runtime_kinds(), cluster));
-}
-
-/// A client of this server itself, which is allowed everything.
-fn own_client(running: &Running) -> Client {
-    let groups = vec!["system:masters".to_owned()];
-    running.client(User { name: "system:apps".to_owned(), groups, ..User::default() })
-}
-
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let Program { command, serve, standalone } = Program::parse();
     start_logging(&serve);
-    let cluster = Cluster::default();
-    let kinds = |namespace: &str| Kinds::new().kind(definitions::kind(&cluster, namespace));
+    let cluster = config_maps::Cluster::default();
+    let kinds = Kinds::new().kind(definitions::kind(&cluster, Definition::crd()));
+    let with_hook = |server: ApiServer| {
+        server.with_post_start_hook("definitions", async move |server: PostStart| {
+            tokio::spawn(definitions::serve(server, cluster));
+            Ok::<(), String>(())
+        })
+    };
     if let Some(Command::Manifests(options)) = command {
-        let manifests = ApiServer::new("apps", kinds("apps")).manifests(&options)?;
+        let manifests = ApiServer::new("apps", kinds).manifests(&options)?;
         print!("{manifests}---\n{}", include_str!("roles.yaml"));
     } else if standalone.standalone {
         // The server is its own cluster.
-        let server = Standalone::new("apps", kinds("default")).on_start({
-            let cluster = Arc::clone(&cluster);
-            move |running| follow(running, own_client(running), cluster)
-        });
-        server.run(&serve, &standalone).await?;
+        Standalone::new("apps", kinds).with_server(with_hook).run(&serve, &standalone).await?;
     } else {
-        let client = serve.cluster_client().await?;
-        let namespace = serve.namespace.as_deref().unwrap_or(client.default_namespace());
-        let server = ApiServer::new("apps", kinds(namespace));
-        let running = server.bind(&serve).await?.start().await?;
-        follow(&running, client, cluster);
-        running.run(serve.shutdown_delay_duration).await?;
+        with_hook(ApiServer::new("apps", kinds)).run(&serve).await?;
     }
     Ok(())
 }

@@ -10,8 +10,9 @@
 //! Reads and watches of these kinds are answered from the watch cache, so clients get consistent lists, resourceVersions
 //! and watches from every backend. A kind is read-only unless the backend also implements [`Create`], [`Update`] or [`Delete`].
 //!
-//! A [`DirectKind`] has no cache: every read calls the backend ([`Read`]). It cannot be watched or written. This fits
-//! values that change all the time, such as measurements, and objects that differ for each user.
+//! A [`DirectKind`] has no cache: every read calls the backend ([`Read`]). It cannot be watched. This fits values that
+//! change all the time, such as measurements, and objects that differ for each user. Writes use the same traits as those
+//! of other kinds, and the library stores no metadata of the objects.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -83,7 +84,7 @@
 //!   the schema are checked when clients write.
 //! - While a backend fails, the last known objects are served, responses have a `Warning` header, and `/readyz?verbose`
 //!   and the metrics report the error.
-//! - Dry runs do not reach the backend.
+//! - Dry runs do not reach the backend, unless it [validates them](VirtualKind::validates_dry_run).
 //! - A call of the backend that panics, or that takes longer than [`VirtualKind::timeout`], fails one request, and the
 //!   server continues. A call must not block its thread.
 //!
@@ -110,6 +111,7 @@ mod feed;
 mod item;
 mod kubernetes;
 mod locks;
+mod memory;
 mod metadata_store;
 mod objects;
 mod origin;
@@ -126,13 +128,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use crate::error::Reason;
+pub(crate) use calls::Writes;
 pub use direct::DirectKind;
-pub(crate) use direct::{DirectBackend, DirectReader};
-pub(crate) use erased::{ErasedBackend, Writes};
+pub(crate) use direct::{DirectBackend, DirectReader, DirectSession};
+pub(crate) use erased::ErasedBackend;
 pub use error::BackendError;
 pub(crate) use feed::run;
 pub use item::{Change, Item, Listing, ReadContext, WriteContext};
 pub use kubernetes::watcher_changes;
+pub(crate) use memory::BackendMemory;
 pub(crate) use metadata_store::MetadataStore;
 pub(crate) use store::{BackendStore, WrittenObject};
 pub use virtual_kind::VirtualKind;
@@ -232,6 +236,10 @@ pub trait Watch: Backend {
 }
 
 /// A backend that is called for every read.
+///
+/// If the backend has versions of its objects, such as row versions, the `metadata.resourceVersion` of an object that it
+/// returns is the [etag](Item::etag) of the object. Clients do not see it: they receive a resourceVersion that is computed
+/// from it. An object that a write returns needs the same etag as the next read, in its metadata or in the [`Item`].
 ///
 /// ```
 /// use std::sync::Arc;

@@ -4,6 +4,7 @@
 //! to the Secret and the APIServices of the server. The APIService is first, so that deleting the manifests removes it
 //! first. An APIService without a server would block cluster-wide operations.
 
+mod direct;
 mod group_versions;
 
 use std::collections::BTreeMap;
@@ -133,6 +134,9 @@ pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options
         }}),
     ));
     let mut yaml = format!("# Printed by `{name} manifests`.\n");
+    for comment in group_versions::comments(parsed, kinds) {
+        let _ = writeln!(yaml, "# {comment}");
+    }
     for object in objects {
         // The objects have only string keys, so the encoding cannot fail.
         let text = serde_saphyr::to_string(&object).unwrap_or_default();
@@ -296,18 +300,16 @@ fn rights(
             "verbs": ["list"],
         }));
     }
-    let of_paths = kinds.group_versions().iter().flat_map(|one| one.paths());
+    let of_paths = kinds.own_group_versions().iter().flat_map(|one| one.server_rules());
     let of_handlers = kinds.iter().flat_map(|kind| &kind.subresources);
-    let of_handlers = of_handlers.chain(of_paths.map(|(_, handlers)| handlers));
     let of_handlers = of_handlers.flat_map(|subresource| subresource.server_rules());
+    let of_handlers = of_handlers.chain(of_paths);
     rules.extend(of_handlers.filter_map(|rule| serde_json::to_value(rule).ok()));
     let is_written = |backend: &Backend| match backend {
         Backend::Stored { .. } => true,
         Backend::Virtual(backend) => backend.writes() != Writes::default(),
-        Backend::Direct(_)
-        | Backend::Computed { .. }
-        | Backend::Reviewed(_)
-        | Backend::Elsewhere => false,
+        Backend::Direct(backend) => backend.writes() != Writes::default(),
+        Backend::Computed { .. } | Backend::Reviewed(_) | Backend::Elsewhere => false,
     };
     if kinds.iter().any(|kind| is_written(&kind.backend)) {
         rules.push(json!({
@@ -318,6 +320,16 @@ fn rights(
         rules.push(json!({
             "apiGroups": [""],
             "resources": ["resourcequotas"],
+            "verbs": ["list", "watch"],
+        }));
+    }
+    // Webhooks are also called about subresources that code handles.
+    let is_admitted =
+        |kind: &crate::definition::Kind| is_written(&kind.backend) || !kind.subresources.is_empty();
+    if kinds.iter().any(is_admitted) {
+        rules.push(json!({
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
             "verbs": ["list", "watch"],
         }));
     }
@@ -400,13 +412,17 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
                     writable.push(kind.names.plural.as_str());
                 }
             }
-            Backend::Direct(_) | Backend::Computed { .. } => readable.push(&kind.names.plural),
+            Backend::Direct(backend) => {
+                let rules = direct::rules(&kind.group, &kind.names.plural, backend.writes());
+                of_group.iter_mut().zip(rules).for_each(|(all, rule)| all.extend(rule));
+            }
+            Backend::Computed { .. } => readable.push(&kind.names.plural),
             // A review is a read: it is sent by a create, but not stored.
             Backend::Reviewed(_) => asked.push(kind.names.plural.as_str()),
             Backend::Elsewhere => {}
         }
     }
-    group_versions::add_rules(kinds, &mut subresources);
+    group_versions::add_rules(parsed, kinds, &mut subresources);
     for group in subresources.keys() {
         groups.entry(group).or_default();
     }

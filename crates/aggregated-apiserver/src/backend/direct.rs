@@ -1,31 +1,38 @@
 //! Direct kinds: every read calls the backend, and nothing is stored.
 
+mod kind;
+mod pending;
+mod session;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use super::erased::{BATCH, CALLS, TIMEOUT, caught, slot, to_tree};
+pub use self::kind::DirectKind;
+use self::pending::PendingCreates;
+pub(crate) use self::session::DirectSession;
+use super::calls::{Writer, Writes};
+use super::erased::{BATCH, caught, slot, to_tree};
+use super::locks::KeyLocks;
+use super::memory::BackendMemory;
 use super::objects;
 use super::origin::Former;
 use super::write_error::WriteError;
-use super::{BackendError, Read, ReadContext};
+use super::{BackendError, Item, Read, ReadContext};
 use crate::error::{ApiError, Reason};
 use crate::kind::Kind;
 use crate::object::names::check_path_segment;
-use crate::object::{Key, Object, Tree};
-use crate::storage::StoreError;
+use crate::object::{Key, Object, Tree, metadata};
+use crate::storage::Revision;
 use crate::user::User;
 use crate::watch_cache::Scope;
-
-/// The unit of the memory of objects, in bytes.
-const UNIT: usize = 1 << 10;
 
 type Get = Box<
     dyn Fn(ReadContext, Key) -> BoxFuture<'static, Result<Option<Tree>, BackendError>>
@@ -38,71 +45,66 @@ type List = Box<
         + Sync,
 >;
 
-/// A kind whose backend is called for every read. It has the verbs `get` and `list`. `Kinds::kind` takes it.
-#[must_use]
-pub struct DirectKind {
-    pub(crate) definition: CustomResourceDefinition,
-    pub(crate) backend: DirectBackend,
-}
-
-impl DirectKind {
-    /// A kind with this backend. The definition has the names, the schema and the columns of the kind.
-    pub fn new<B: Read>(definition: CustomResourceDefinition, backend: Arc<B>) -> Self {
-        let (get, list) = (get(&backend), list(&backend));
-        let calls = Semaphore::new(CALLS);
-        Self { definition, backend: DirectBackend { get, list, calls, timeout: TIMEOUT } }
-    }
-
-    /// Sets the timeout of each call of the backend; the default is 30 seconds.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.backend.timeout = timeout;
-        self
-    }
-}
-
-impl fmt::Debug for DirectKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DirectKind").field("backend", &self.backend).finish_non_exhaustive()
-    }
-}
-
 /// A backend that is called for every read, without its type.
 pub(crate) struct DirectBackend {
     get: Get,
     list: List,
     /// Limits the reads that run at the same time.
     calls: Semaphore,
-    timeout: Duration,
+    writer: Writer,
 }
 
 impl fmt::Debug for DirectBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DirectBackend").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("DirectBackend").field("writes", &self.writes()).finish_non_exhaustive()
     }
 }
 
 /// Reads the objects of a direct kind.
 pub(crate) struct DirectReader {
     backend: Arc<DirectBackend>,
-    /// The memory that the objects of all responses may use, in units of [`UNIT`].
-    memory: Arc<Semaphore>,
+    /// The memory that the objects of all responses may use.
+    memory: BackendMemory,
     /// Cancelled when the kind is not served any more.
     ended: CancellationToken,
+    locks: KeyLocks,
+    creates: PendingCreates,
 }
 
 /// The objects of one request, and their memory until the response has been sent.
-type Fetched = (Vec<Arc<Object>>, Option<OwnedSemaphorePermit>);
+type Fetched = (Vec<Item<Arc<Object>>>, Option<OwnedSemaphorePermit>);
 
 impl DirectReader {
-    /// A reader of this backend, whose objects use at most this number of bytes.
-    pub(crate) fn new(backend: Arc<DirectBackend>, limit: usize) -> Self {
-        let memory = Arc::new(Semaphore::new(limit / UNIT));
-        Self { backend, memory, ended: CancellationToken::new() }
+    /// A reader of this backend, whose objects use this memory.
+    pub(crate) fn new(backend: Arc<DirectBackend>, memory: BackendMemory) -> Self {
+        let (locks, creates) = (KeyLocks::default(), PendingCreates::default());
+        Self { backend, memory, ended: CancellationToken::new(), locks, creates }
     }
 
     /// Ends reads when this token is cancelled. No read calls the backend from then on.
     pub(crate) fn ending_with(self, ended: CancellationToken) -> Self {
         Self { ended, ..self }
+    }
+
+    /// The writes that the backend supports.
+    pub(crate) fn writes(&self) -> Writes {
+        self.backend.writes()
+    }
+
+    /// Whether the backend validates dry runs.
+    pub(crate) fn validates_dry_run(&self) -> bool {
+        self.backend.writer.validates_dry_run
+    }
+
+    /// Whether the backend stores a field of the metadata.
+    pub(crate) fn keeps(&self, field: &str) -> bool {
+        let Writer { keeps_metadata, kept_metadata, .. } = &self.backend.writer;
+        *keeps_metadata || kept_metadata.iter().any(|kept| kept == field)
+    }
+
+    /// The resourceVersion of an object; `None` if each response has a new one, because the kind cannot be written.
+    pub(crate) fn version(&self, item: &Item<Arc<Object>>) -> Option<Revision> {
+        (self.writes() != Writes::default()).then(|| version(item))
     }
 
     /// Reads the objects of a scope for a user. Objects that do not belong to the kind are logged, and the others are
@@ -154,15 +156,15 @@ impl DirectReader {
         scope: &Scope,
         asked: &Key,
     ) -> Result<Fetched, WriteError> {
-        let mut memory = None;
-        let mut objects: HashMap<Key, Arc<Object>> = HashMap::new();
+        let (mut memory, mut bytes) = (None, 0);
+        let mut objects: HashMap<Key, Item<Arc<Object>>> = HashMap::new();
         for (index, tree) in trees.into_iter().enumerate() {
             if index % BATCH == BATCH - 1 {
                 tokio::task::yield_now().await;
             }
             let key = objects::key(&tree);
-            let object = match object(kind, tree, asked) {
-                Ok(object) if scope.contains(object.key()) => object,
+            let item = match item(kind, tree, asked) {
+                Ok(item) if scope.contains(item.object.key()) => item,
                 Ok(_) if matches!(scope, Scope::Object(_)) => {
                     return Err(WriteError::unusable(
                         kind,
@@ -180,9 +182,10 @@ impl DirectReader {
                     continue;
                 }
             };
-            self.take_memory(kind, object.size(), &mut memory)?;
-            let key = object.key().clone();
-            if objects.insert(key.clone(), Arc::new(object)).is_some() {
+            bytes += item.object.size();
+            self.take_memory(kind, bytes, &mut memory)?;
+            let key = item.object.key().clone();
+            if objects.insert(key.clone(), item).is_some() {
                 objects::log_unfit(kind, &key, "the backend has listed it twice");
             }
         }
@@ -195,17 +198,12 @@ impl DirectReader {
         bytes: usize,
         memory: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(), WriteError> {
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let Ok(more) = Arc::clone(&self.memory).try_acquire_many_owned(units) else {
-            let why = "there is not enough memory for the objects; please try again later";
-            let message = format!("{} cannot be read: {why}", kind.qualified());
-            return Err(WriteError::Refused(ApiError::new(Reason::ServiceUnavailable, message)));
-        };
-        match memory {
-            Some(memory) => memory.merge(more),
-            None => *memory = Some(more),
+        if self.memory.hold(memory, bytes) {
+            return Ok(());
         }
-        Ok(())
+        let why = "there is not enough memory for the objects; please try again later";
+        let message = format!("{} cannot be read: {why}", kind.qualified());
+        Err(WriteError::Refused(ApiError::new(Reason::ServiceUnavailable, message)))
     }
 }
 
@@ -222,6 +220,11 @@ fn may_exist(kind: &Kind, asked: &Key, scope: &Scope) -> bool {
 }
 
 impl DirectBackend {
+    /// The writes that the backend supports.
+    pub(crate) fn writes(&self) -> Writes {
+        self.writer.writes()
+    }
+
     async fn get(&self, user: &User, key: &Key) -> Result<Option<Tree>, BackendError> {
         self.call(user, |context| (self.get)(context, key.clone())).await
     }
@@ -236,32 +239,36 @@ impl DirectBackend {
         call: impl FnOnce(ReadContext) -> BoxFuture<'static, Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
         let begun = Instant::now();
-        let Some(_slot) = slot(&self.calls, self.timeout).await else {
+        let timeout = self.writer.timeout;
+        let Some(_slot) = slot(&self.calls, timeout).await else {
             return Err(BackendError::rejected(
                 Reason::ServiceUnavailable,
                 "too many reads of this kind are running; please try again later",
             ));
         };
-        let remaining = self.timeout.saturating_sub(begun.elapsed());
+        let remaining = timeout.saturating_sub(begun.elapsed());
         let context = ReadContext { user: user.clone(), timeout: remaining };
         caught(remaining, || call(context)).await
     }
 }
 
-impl WriteError {
-    /// A read that timed out has changed nothing, so the client may retry: 503 instead of 504.
-    fn of_read(self) -> Self {
-        match self {
-            Self::Store(StoreError::Unknown) => Self::Store(StoreError::Unavailable),
-            other => other,
-        }
-    }
+/// An object of the kind, with its etag. The namespace is that of the request if the backend omits it.
+fn item(kind: &Kind, mut tree: Tree, asked: &Key) -> Result<Item<Arc<Object>>, String> {
+    objects::fill_key(&mut tree, asked);
+    let etag = Some(metadata::text(&tree, "resourceVersion")).filter(|etag| !etag.is_empty());
+    let etag = etag.map(str::to_owned);
+    let object = Arc::new(objects::to_object(kind, tree, Former::UNKNOWN, &[])?);
+    Ok(Item { object, etag })
 }
 
-/// An object of the kind. The namespace is that of the request if the backend omits it.
-fn object(kind: &Kind, mut tree: Tree, asked: &Key) -> Result<Object, String> {
-    objects::fill_key(&mut tree, asked);
-    objects::to_object(kind, tree, Former::UNKNOWN, &[])
+/// The resourceVersion of an object: a hash of its etag, or of its content if it has no etag. So it is the same in every
+/// process, and a client that sends it back changes the state that it has read.
+fn version(Item { object, etag }: &Item<Arc<Object>>) -> Revision {
+    let hash = match etag {
+        Some(etag) => Uuid::new_v5(&Uuid::NAMESPACE_OID, etag.as_bytes()),
+        None => Uuid::new_v5(&Uuid::NAMESPACE_URL, &object.json()),
+    };
+    Revision::new((hash.as_u64_pair().0 >> 1).max(1))
 }
 
 fn get<B: Read>(backend: &Arc<B>) -> Get {

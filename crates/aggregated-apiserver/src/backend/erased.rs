@@ -9,20 +9,14 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::time::timeout;
 
-use super::{
-    BackendError, Change, Create, Delete, Item, Listing, Poll, Update, Watch, WriteContext, objects,
-};
-use crate::object::{Key, Object, Tree};
+use super::calls::{Writer, Writes};
+use super::{BackendError, Change, Item, Listing, Poll, Watch, objects};
+use crate::object::{Key, Tree};
 
-/// The default timeout of a call of a backend.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
-/// The largest number of calls that one backend processes at the same time. Further calls wait.
-pub(super) const CALLS: usize = 64;
 /// The changes that may wait until the library has taken them over. A backend that sends more of them waits.
 const CHANGES: usize = 16;
 /// The number of objects after which other tasks run.
@@ -39,20 +33,6 @@ pub(super) type ReceivedChange = Result<Change<Tree>, BackendError>;
 /// Reads one object of a backend, by namespace and name.
 pub(super) type Get =
     Box<dyn Fn(Key) -> BoxFuture<'static, Result<Option<Item<Tree>>, BackendError>> + Send + Sync>;
-type CreateCall = Box<
-    dyn Fn(WriteContext, Arc<Object>) -> BoxFuture<'static, Result<Item<Tree>, BackendError>>
-        + Send
-        + Sync,
->;
-type UpdateCall = Box<
-    dyn Fn(WriteContext, Item<Tree>, Tree) -> BoxFuture<'static, Result<Item<Tree>, BackendError>>
-        + Send
-        + Sync,
->;
-type DeleteCall = Box<
-    dyn Fn(WriteContext, Item<Tree>) -> BoxFuture<'static, Result<(), BackendError>> + Send + Sync,
->;
-
 /// The way in which the library learns about the objects of a backend.
 pub(super) enum Feed {
     /// The library lists all objects at this interval.
@@ -61,28 +41,10 @@ pub(super) enum Feed {
     Watched { run: Run, get: Get },
 }
 
-/// The writes that a backend supports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Writes {
-    pub create: bool,
-    pub update: bool,
-    pub delete: bool,
-}
-
 /// A backend without its type.
 pub(crate) struct ErasedBackend {
     pub(super) feed: Feed,
-    pub(super) create: Option<CreateCall>,
-    pub(super) update: Option<UpdateCall>,
-    pub(super) delete: Option<DeleteCall>,
-    /// Whether the backend stores the whole `metadata` of its objects.
-    pub(super) keeps_metadata: bool,
-    /// The fields of the metadata that the backend stores.
-    pub(super) kept_metadata: Arc<[String]>,
-    /// Limits the writes that run at the same time.
-    pub(super) calls: Semaphore,
-    /// The timeout of each call.
-    pub(super) timeout: Duration,
+    pub(super) writer: Writer,
 }
 
 impl fmt::Debug for ErasedBackend {
@@ -94,16 +56,7 @@ impl fmt::Debug for ErasedBackend {
 impl ErasedBackend {
     /// A backend without writes.
     pub(super) fn new(feed: Feed) -> Self {
-        Self {
-            feed,
-            create: None,
-            update: None,
-            delete: None,
-            keeps_metadata: false,
-            kept_metadata: Arc::default(),
-            calls: Semaphore::new(CALLS),
-            timeout: TIMEOUT,
-        }
+        Self { feed, writer: Writer::default() }
     }
 
     /// The fields of the metadata that the backend stores: the declared ones, and those of an object that it has read.
@@ -111,9 +64,9 @@ impl ErasedBackend {
     pub(super) fn kept_fields(&self, read: &Tree) -> Arc<[String]> {
         let mut fields = objects::metadata_fields(read);
         if fields.is_empty() {
-            return Arc::clone(&self.kept_metadata);
+            return Arc::clone(&self.writer.kept_metadata);
         }
-        fields.extend(self.kept_metadata.iter().cloned());
+        fields.extend(self.writer.kept_metadata.iter().cloned());
         fields.sort_unstable();
         fields.dedup();
         fields.into()
@@ -132,16 +85,17 @@ impl ErasedBackend {
 
     /// The writes that the backend supports.
     pub(crate) fn writes(&self) -> Writes {
-        Writes {
-            create: self.create.is_some(),
-            update: self.update.is_some(),
-            delete: self.delete.is_some(),
-        }
+        self.writer.writes()
     }
 
     /// Whether the backend stores the whole `metadata` of its objects.
     pub(crate) fn keeps_metadata(&self) -> bool {
-        self.keeps_metadata
+        self.writer.keeps_metadata
+    }
+
+    /// The timeout of each call.
+    pub(super) fn timeout(&self) -> Duration {
+        self.writer.timeout
     }
 
     /// Waits for a call of the backend, at most as long as the timeout of the backend.
@@ -152,7 +106,7 @@ impl ErasedBackend {
         &self,
         call: impl FnOnce() -> BoxFuture<'static, Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
-        caught(self.timeout, call).await
+        caught(self.timeout(), call).await
     }
 }
 
@@ -230,54 +184,6 @@ async fn forward<T: Serialize + Send>(
     }
 }
 
-pub(super) fn create<B: Create>(backend: &Arc<B>) -> CreateCall {
-    let backend = Arc::clone(backend);
-    Box::new(move |context, object| {
-        let backend = Arc::clone(&backend);
-        async move { to_item(backend.create(&context, from_object(&object)?).await?) }.boxed()
-    })
-}
-
-pub(super) fn update<B: Update>(backend: &Arc<B>) -> UpdateCall {
-    let backend = Arc::clone(backend);
-    Box::new(move |context, old, object| {
-        let backend = Arc::clone(&backend);
-        async move {
-            let (old, object) = (from_item(old)?, from_tree(object)?);
-            to_item(backend.update(&context, old, object).await?)
-        }
-        .boxed()
-    })
-}
-
-pub(super) fn delete<B: Delete>(backend: &Arc<B>) -> DeleteCall {
-    let backend = Arc::clone(backend);
-    Box::new(move |context, old| {
-        let backend = Arc::clone(&backend);
-        async move { backend.delete(&context, from_item(old)?).await }.boxed()
-    })
-}
-
-fn from_item<B: DeserializeOwned>(
-    Item { object, etag }: Item<Tree>,
-) -> Result<Item<B>, BackendError> {
-    Ok(Item { object: from_tree(object)?, etag })
-}
-
-/// Decodes an object as the type of the backend.
-fn from_tree<T: DeserializeOwned>(tree: Tree) -> Result<T, BackendError> {
-    serde_json::from_value(Value::Object(tree)).map_err(|error| of_other_type(&error))
-}
-
-/// Decodes an object as the type of the backend, without a tree in between.
-fn from_object<T: DeserializeOwned>(object: &Object) -> Result<T, BackendError> {
-    serde_json::from_slice(&object.json()).map_err(|error| of_other_type(&error))
-}
-
-fn of_other_type(error: &serde_json::Error) -> BackendError {
-    BackendError::internal(format!("the object does not fit the type of the backend: {error}"))
-}
-
 async fn to_listing<T: Serialize + Send>(
     listing: Listing<T>,
 ) -> Result<Listing<Tree>, BackendError> {
@@ -300,7 +206,9 @@ async fn to_change<T: Serialize + Send>(change: Change<T>) -> ReceivedChange {
     })
 }
 
-fn to_item<T: Serialize>(Item { object, etag }: Item<T>) -> Result<Item<Tree>, BackendError> {
+pub(super) fn to_item<T: Serialize>(
+    Item { object, etag }: Item<T>,
+) -> Result<Item<Tree>, BackendError> {
     Ok(Item { object: to_tree(object)?, etag })
 }
 

@@ -121,7 +121,7 @@ impl Runner {
         let (sender, mut receiver) = changes();
         let running = AssertUnwindSafe(async { run(sender).await }).catch_unwind();
         tokio::pin!(running);
-        let timeout = store.backend.timeout;
+        let timeout = store.backend.timeout();
         let first = sleep(timeout);
         tokio::pin!(first);
         let mut is_begun = false;
@@ -277,14 +277,14 @@ impl Runner {
     async fn records_changed(&self) {
         match self.store.metadata() {
             Some(metadata) => metadata.changed.notified().await,
-            None => std::future::pending().await,
+            None => self.store.counted.notified().await,
         }
     }
 
     /// Takes over the metadata that other replicas have stored, and stores the generations that have grown.
     async fn take_records(&self) {
-        let Some(metadata) = self.store.metadata() else { return };
-        for key in metadata.take_changed() {
+        let changed = self.store.metadata().map(|metadata| metadata.take_changed());
+        for key in changed.into_iter().flatten() {
             if self.store.take_record(&key).is_err() {
                 self.store.refresh.notify_one();
             }

@@ -82,12 +82,42 @@ pub struct WriteContext {
     pub audit_id: String,
     /// The time after which the library stops to wait for the backend.
     pub timeout: Duration,
+    pub(super) is_dry_run: bool,
 }
 
 impl WriteContext {
+    /// Whether the request is a dry run: the backend must check the write in the same way as others, return the same
+    /// object or the same error, and store nothing. Only backends that
+    /// [validate dry runs](crate::backend::VirtualKind::validates_dry_run) receive dry runs.
+    ///
+    /// ```
+    /// use aggregated_apiserver::backend::{BackendError, WriteContext};
+    ///
+    /// async fn rename(context: &WriteContext, name: &str) -> Result<(), BackendError> {
+    ///     if name.is_empty() {
+    ///         return Err(BackendError::invalid("spec.name", "must not be empty"));
+    ///     }
+    ///     if context.is_dry_run() {
+    ///         return Ok(());
+    ///     }
+    ///     // Stores the name.
+    ///     Ok(())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn is_dry_run(&self) -> bool {
+        self.is_dry_run
+    }
+
     pub(crate) fn new(user: &User, field_manager: &str, subresource: &'static str) -> Self {
         let (user, field_manager) = (user.clone(), field_manager.to_owned());
-        Self { user, field_manager, subresource, audit_id: String::new(), timeout: Duration::MAX }
+        let (audit_id, timeout) = (String::new(), Duration::MAX);
+        Self { user, field_manager, subresource, audit_id, timeout, is_dry_run: false }
+    }
+
+    /// The same context for a dry run.
+    pub(crate) fn for_dry_run(self) -> Self {
+        Self { is_dry_run: true, ..self }
     }
 
     pub(crate) fn with_audit_id(self, audit_id: &str) -> Self {

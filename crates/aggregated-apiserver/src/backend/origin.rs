@@ -33,12 +33,14 @@ pub(super) struct Former<'a> {
     /// The creation time of an object of which nothing is known. `None` if objects get no creation time and no
     /// generation.
     pub now: Option<&'a str>,
+    /// Whether the backend stores the generations that the library has counted.
+    pub keeps_generation: bool,
 }
 
 impl Former<'_> {
     /// No metadata is known, and none is added but a uid.
     pub(super) const UNKNOWN: Former<'static> =
-        Former { omitted: Omitted::Nothing, known: None, now: None };
+        Former { omitted: Omitted::Nothing, known: None, now: None, keeps_generation: false };
 }
 
 /// Adds the metadata that the backend omits, but not the generation. `kept` are the fields that the backend stores.
@@ -97,14 +99,15 @@ fn known<'a>(tree: &Tree, former: Former<'a>) -> Option<&'a Object> {
     former.known.filter(|known| known.uid() == metadata::text(tree, "uid"))
 }
 
-/// Sets the generation, unless the backend has returned one. A change that another program has made increments it, same
-/// as an update through the server. All other metadata of the object is set already.
+/// Sets the generation. A change that another program has made increments it, same as an update through the server. A
+/// generation of a backend that counts itself takes precedence. All other metadata of the object is set already.
 ///
 /// If a generation is stored, replicas agree: each of them compares the object with the hash that is stored with the
 /// generation, so only the first one increments it.
 pub(super) fn add_generation(kind: &Kind, tree: &mut Tree, former: Former<'_>) {
-    let is_given = generation_of(metadata::of(tree)).is_some();
-    if is_given || former.now.is_none() || !kind.strategy.has_generation {
+    let given = generation_of(metadata::of(tree));
+    let is_final = given.is_some() && !former.keeps_generation;
+    if is_final || former.now.is_none() || !kind.strategy.has_generation {
         return;
     }
     let known = known(tree, former).map(Object::to_tree);
@@ -123,7 +126,10 @@ pub(super) fn add_generation(kind: &Kind, tree: &mut Tree, former: Former<'_>) {
         }
         Omitted::Nothing | Omitted::Stored(_) => None,
     };
-    let generation = generation.unwrap_or_else(|| known.map_or(1, Known::next));
+    let counted = known.map_or(1, Known::next);
+    // The generation of an object never decreases.
+    let generation =
+        generation.unwrap_or_else(|| given.map_or(counted, |given| given.max(counted)));
     metadata::edit(tree, |metadata| {
         metadata.insert("generation".to_owned(), generation.into());
     });

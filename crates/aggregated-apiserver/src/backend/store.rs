@@ -12,13 +12,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
 
 pub(super) use self::take::Taken;
 pub(crate) use self::write::WrittenObject;
-use super::erased::{ErasedBackend, Feed, Writes};
+use super::calls::Writes;
+use super::erased::{ErasedBackend, Feed};
 use super::locks::KeyLocks;
+use super::memory::BackendMemory;
 use super::metadata_store::MetadataStore;
 use super::write_error::WriteError;
 use super::written::WrittenKeys;
@@ -33,7 +35,7 @@ use crate::storage::{
 use crate::user::User;
 
 /// The user of writes that no request has sent, such as the removal of an object that was created too late.
-const SYSTEM: &str = "system:apiserver";
+pub(super) const SYSTEM: &str = "system:apiserver";
 
 /// The store of a virtual kind.
 pub(crate) struct BackendStore {
@@ -42,6 +44,7 @@ pub(crate) struct BackendStore {
     collection: Collection,
     sequencer: Arc<RevisionSequencer>,
     state: Mutex<State>,
+    memory: BackendMemory,
     locks: KeyLocks,
     hasher: RandomState,
     metadata: Option<Arc<MetadataStore>>,
@@ -51,6 +54,8 @@ pub(crate) struct BackendStore {
     changes: watch::Sender<u64>,
     /// Wakes the feed.
     pub(super) refresh: Notify,
+    /// Wakes the feed if the backend does not have the newest generation of an object.
+    pub(super) counted: Notify,
 }
 
 /// The lists of the backend, numbered from 1.
@@ -66,6 +71,8 @@ struct Lists {
 
 struct State {
     index: ObjectIndex,
+    /// The memory of the objects and their entries.
+    held: Option<OwnedSemaphorePermit>,
     /// One entry for each known object.
     entries: HashMap<Key, Entry>,
     /// The keys that are being written.
@@ -74,7 +81,7 @@ struct State {
     /// The keys of a watched kind that must be read again with `get`: an event for the key was ignored, because it may be
     /// older than a write.
     unresolved: HashSet<Key>,
-    /// The keys of objects whose generation is newer than the stored one.
+    /// The keys of objects whose generation is newer than the stored one, in the store of metadata or in the backend.
     unsaved: HashSet<Key>,
 }
 
@@ -93,19 +100,19 @@ struct Entry {
 }
 
 impl BackendStore {
-    /// The store of a kind with this backend. The known objects use at most `limit` bytes of memory.
+    /// The store of a kind with this backend, whose known objects use this memory.
     pub(crate) fn new(
         kind: Arc<Kind>,
         backend: Arc<ErasedBackend>,
         sequencer: Arc<RevisionSequencer>,
-        limit: usize,
+        memory: BackendMemory,
         (metadata, clock): (Option<Arc<MetadataStore>>, Clock),
     ) -> Self {
         let collection = Collection::new(&kind.collection());
-        // The entries use the rest.
-        let index = ObjectIndex::new(limit - limit / 4, NamespaceLimit::WHOLE);
+        let index = ObjectIndex::new(memory.limit(), NamespaceLimit::WHOLE);
         let state = State {
             index,
+            held: None,
             entries: HashMap::new(),
             in_flight: HashSet::new(),
             written: WrittenKeys::default(),
@@ -118,6 +125,7 @@ impl BackendStore {
             collection,
             sequencer,
             state: Mutex::new(state),
+            memory,
             locks: KeyLocks::default(),
             hasher: RandomState::new(),
             metadata,
@@ -125,12 +133,18 @@ impl BackendStore {
             lists: watch::Sender::default(),
             changes: watch::Sender::default(),
             refresh: Notify::new(),
+            counted: Notify::new(),
         }
     }
 
     /// The writes that the backend supports.
     pub(crate) fn writes(&self) -> Writes {
         self.backend.writes()
+    }
+
+    /// Whether the backend validates dry runs.
+    pub(crate) fn validates_dry_run(&self) -> bool {
+        self.backend.writer.validates_dry_run
     }
 
     /// The kind of the objects.
@@ -178,6 +192,38 @@ impl BackendStore {
         state.index.get(&self.collection, key).ok().flatten().map(|known| known.revision)
     }
 
+    /// Checks that there is memory for a write that replaces the object `known`.
+    ///
+    /// # Errors
+    /// If the limit would be exceeded.
+    fn check_memory(&self, commit: &Commit, known: Option<&Versioned>) -> Result<(), StoreError> {
+        let new = commit.object.as_ref().map_or(0, |object| object.size());
+        let growth = new.saturating_sub(known.map_or(0, |known| known.object.size()));
+        match commit.makes_room() || self.memory.has(with_entries(growth)) {
+            true => Ok(()),
+            false => Err(StoreError::Full { limit: self.memory.limit() }),
+        }
+    }
+
+    /// Takes the memory for a write that replaces the object `known`.
+    ///
+    /// # Errors
+    /// If the limit would be exceeded.
+    fn take_memory(
+        &self,
+        state: &mut State,
+        commit: &Commit,
+        known: Option<&Versioned>,
+    ) -> Result<(), StoreError> {
+        let State { index, held, .. } = state;
+        index.take_room(commit, known)?;
+        if self.memory.hold(held, with_entries(index.extent().0)) {
+            return Ok(());
+        }
+        index.give_back(commit, known);
+        Err(StoreError::Full { limit: self.memory.limit() })
+    }
+
     fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -209,6 +255,11 @@ impl BackendStore {
     }
 }
 
+/// The memory of objects of this size with their entries, in bytes.
+fn with_entries(bytes: usize) -> usize {
+    bytes.saturating_add(bytes / 3)
+}
+
 impl Store for BackendStore {
     fn get<'a>(
         &'a self,
@@ -227,22 +278,14 @@ impl Store for BackendStore {
         let context = WriteContext::new(&user, "", "");
         let write = self.write(commit, context);
         let revision = |stored: WrittenObject| stored.revision;
-        write
-            .map(move |written| {
-                written.map(revision).map_err(|error| match error {
-                    WriteError::Store(error) => error,
-                    // The backend will not accept it later, either.
-                    WriteError::Refused(_) => StoreError::Failed,
-                })
-            })
-            .boxed()
+        write.map(move |written| written.map(revision).map_err(WriteError::of_store)).boxed()
     }
 
     fn settled(&self) -> BoxFuture<'_, ()> {
         async {
             let refreshed = async { while !self.refresh().await {} };
             // A backend that does not respond must not delay the writes of other kinds for ever.
-            let _ = timeout(self.backend.timeout, refreshed).await;
+            let _ = timeout(self.backend.timeout(), refreshed).await;
         }
         .boxed()
     }

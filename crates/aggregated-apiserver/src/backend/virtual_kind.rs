@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use super::erased::{self, ErasedBackend, Feed};
-use super::{Backend, Create, Delete, Poll, Update, Watch};
+use super::{Backend, Create, Delete, Poll, Update, Watch, calls};
 
 /// A kind whose objects live in a backend. `Kinds::kind` takes it.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<B: Backend> VirtualKind<B> {
     where
         B: Create,
     {
-        self.erased.create = Some(erased::create(&self.backend));
+        self.erased.writer.create = Some(calls::create(&self.backend));
         self
     }
 
@@ -55,7 +55,7 @@ impl<B: Backend> VirtualKind<B> {
     where
         B: Update,
     {
-        self.erased.update = Some(erased::update(&self.backend));
+        self.erased.writer.update = Some(calls::update(&self.backend));
         self
     }
 
@@ -65,14 +65,14 @@ impl<B: Backend> VirtualKind<B> {
     where
         B: Delete,
     {
-        self.erased.delete = Some(erased::delete(&self.backend));
+        self.erased.writer.delete = Some(calls::delete(&self.backend));
         self
     }
 
     /// States that the backend stores the whole `metadata` of its objects: `uid`, `labels`, `annotations`,
     /// `finalizers`, `ownerReferences`, `managedFields` and all others. The library stores none of it.
     pub fn keeps_metadata(mut self) -> Self {
-        self.erased.keeps_metadata = true;
+        self.erased.writer.keeps_metadata = true;
         self
     }
 
@@ -81,14 +81,29 @@ impl<B: Backend> VirtualKind<B> {
         mut self,
         fields: impl IntoIterator<Item = F>,
     ) -> Self {
-        self.erased.kept_metadata = fields.into_iter().map(Into::into).collect();
+        self.erased.writer.kept_metadata = fields.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// States that the backend validates dry runs: it receives the writes of dry runs, checks them, and stores nothing if
+    /// [`WriteContext::is_dry_run`](super::WriteContext::is_dry_run) is true. Clients receive its errors, or the object that
+    /// it returns. Without this statement, dry runs do not reach the backend.
+    ///
+    /// ```
+    /// # use aggregated_apiserver::backend::{Poll, VirtualKind};
+    /// # fn kind<B: Poll>(definition: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition, backend: std::sync::Arc<B>) -> VirtualKind<B> {
+    /// VirtualKind::polled(definition, backend, std::time::Duration::from_secs(1)).validates_dry_run()
+    /// # }
+    /// ```
+    pub fn validates_dry_run(mut self) -> Self {
+        self.erased.writer.validates_dry_run = true;
         self
     }
 
     /// Sets the timeout of each call of the backend; the default is 30 seconds. The metadata of an object that the
     /// backend does not return any more is stored for twice this time.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.erased.timeout = timeout;
+        self.erased.writer.timeout = timeout;
         self
     }
 }

@@ -57,6 +57,31 @@ impl WriteError {
         }
     }
 
+    /// A read or a dry run that timed out has changed nothing, so the client may retry: 503 instead of 504.
+    pub(super) fn of_read(self) -> Self {
+        match self {
+            Self::Store(StoreError::Unknown) => Self::Store(StoreError::Unavailable),
+            other => other,
+        }
+    }
+
+    /// This message, followed by that of the error.
+    pub(crate) fn message_after(&self, what: &str) -> String {
+        match self {
+            Self::Store(error) => format!("{what}: {error}"),
+            Self::Refused(error) => format!("{what}: {error}"),
+        }
+    }
+
+    /// The error for code that knows only stores.
+    pub(super) fn of_store(self) -> StoreError {
+        match self {
+            Self::Store(error) => error,
+            // The backend will not accept it later, either.
+            Self::Refused(_) => StoreError::Failed,
+        }
+    }
+
     /// The error for a client if the backend returns something that cannot be used. The reason is logged.
     pub(super) fn unusable(kind: &Kind, key: &Key, why: &str) -> Self {
         log(kind, key, &BackendError::internal(why));

@@ -12,7 +12,8 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::Status;
 use kube::{Api, CustomResourceExt, ResourceExt};
 use kubernetes_storage::MemoryStore;
-use test_server::admin;
+use serde_json::json;
+use test_server::{FakeCluster, admin};
 
 use crate::shelf::{Book, BookSpec, Shelf};
 
@@ -36,6 +37,18 @@ pub async fn watched(shelf: &Arc<Shelf>) -> InProcess {
 
 pub async fn serving(kinds: Kinds) -> InProcess {
     let server = test_server::server_of(kinds).await;
+    server.wait_synced().await;
+    server
+}
+
+/// A server of these kinds, behind a cluster with a quota of this number of books in the namespace `n`.
+pub async fn with_quota(kinds: Kinds, books: usize) -> InProcess {
+    const QUOTAS: &str = "/api/v1/resourcequotas";
+    let cluster = FakeCluster::without_objects(QUOTAS);
+    let metadata = json!({"name": "q", "namespace": "n", "uid": "q", "resourceVersion": "1"});
+    let hard = json!({"count/books.library.example.com": books.to_string()});
+    cluster.set(QUOTAS, vec![json!({"metadata": metadata, "spec": {"hard": hard}})]);
+    let server = test_server::api_server(kinds).in_process(cluster.client()).await.unwrap();
     server.wait_synced().await;
     server
 }

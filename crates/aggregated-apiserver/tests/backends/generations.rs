@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::Kinds;
 use aggregated_apiserver::backend::VirtualKind;
+use aggregated_apiserver::{InProcess, Kinds};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -221,4 +221,69 @@ async fn a_backend_that_gets_creation_times_loses_no_metadata() {
     let seen = kube::runtime::wait::await_condition(api.clone(), "a", is_seen);
     let farm = tokio::time::timeout(LONG, seen).await.unwrap().unwrap().unwrap();
     assert_eq!((farm.uid(), farm.labels()), (labelled.uid(), labelled.labels()));
+}
+
+/// A backend that stores all metadata, and its server.
+async fn keeping(trees: &Arc<trees::Trees>) -> (InProcess, Api<DynamicObject>) {
+    let server = serving(Kinds::new().kind(trees::kind(trees, true))).await;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Farm"));
+    let api = Api::all_with(server.client(admin()), &resource);
+    (server, api)
+}
+
+async fn sized(api: &Api<DynamicObject>, size: i64) -> i64 {
+    let is_seen =
+        |farm: Option<&DynamicObject>| farm.is_some_and(|farm| farm.data["spec"]["size"] == size);
+    let seen = kube::runtime::wait::await_condition(api.clone(), "a", is_seen);
+    let farm = tokio::time::timeout(LONG, seen).await.unwrap().unwrap().unwrap();
+    farm.metadata.generation.unwrap()
+}
+
+#[tokio::test]
+async fn a_backend_that_stores_all_metadata_receives_the_generation() {
+    let trees = Arc::new(trees::Trees::default());
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Farm"));
+    let change = |size: i64| {
+        let mut farm = trees.get("a").unwrap_or_else(|| DynamicObject::new("a", &resource));
+        farm.data = json!({"spec": {"size": size}});
+        trees.put(farm);
+    };
+    let stored = async |generation: i64| {
+        let is_stored = async {
+            while trees.get("a").unwrap().metadata.generation != Some(generation) {
+                tokio::time::sleep(INTERVAL).await;
+            }
+        };
+        tokio::time::timeout(LONG, is_stored).await.unwrap();
+    };
+    change(1);
+    let (first, first_api) = keeping(&trees).await;
+    let (_second, second_api) = keeping(&trees).await;
+    assert_eq!(sized(&first_api, 1).await, 1);
+    for size in 2..=5 {
+        change(size);
+        let generations = [sized(&first_api, size).await, sized(&second_api, size).await];
+        assert_eq!(generations, [size; 2], "each replica has counted the change once");
+        stored(size).await;
+    }
+    // No replica writes again.
+    tokio::time::sleep(INTERVAL * 5).await;
+    let writes = trees.writes("a");
+    tokio::time::sleep(INTERVAL * 5).await;
+    assert_eq!(trees.writes("a"), writes);
+    // A change of metadata or of the status is not counted.
+    let mut farm = trees.get("a").unwrap();
+    farm.labels_mut().insert("x".to_owned(), "y".to_owned());
+    farm.data["status"] = json!({"size": 5});
+    trees.put(farm);
+    let is_seen = |farm: Option<&DynamicObject>| farm.is_some_and(|farm| !farm.labels().is_empty());
+    let seen = kube::runtime::wait::await_condition(first_api.clone(), "a", is_seen);
+    let farm = tokio::time::timeout(LONG, seen).await.unwrap().unwrap().unwrap();
+    assert_eq!(farm.metadata.generation, Some(5));
+    let grow = Patch::Merge(json!({"spec": {"size": 6}}));
+    let patched = first_api.patch("a", &PatchParams::default(), &grow).await.unwrap();
+    assert_eq!((patched.metadata.generation, sized(&second_api, 6).await), (Some(6), 6));
+    drop(first);
+    let (_restarted, api) = keeping(&trees).await;
+    assert_eq!(sized(&api, 6).await, 6);
 }

@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
+mod admission;
 mod common;
 mod costs;
 mod direct;
+mod direct_writes;
+mod dry_runs;
 mod features;
 mod generations;
 mod history;
+mod late;
 mod lists;
 mod metadata;
 mod replicas;
@@ -15,4 +19,5 @@ mod runtime;
 mod shelf;
 mod streams;
 mod trees;
+mod unfit;
 mod writes;

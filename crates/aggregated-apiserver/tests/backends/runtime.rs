@@ -8,6 +8,7 @@ use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use aggregated_apiserver::{InProcess, Kind, Kinds};
 use futures::{StreamExt, TryStreamExt};
 use http::Method;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchParams};
 use kube::{Api, CustomResourceExt, ResourceExt};
 use serde_json::{Value, json};
@@ -91,7 +92,10 @@ async fn a_virtual_kind_is_added_and_removed() {
         let calls = shelf.calls();
         let end = tokio::time::timeout(LONG, events.try_next()).await.unwrap();
         assert!(matches!(end, Ok(None)), "{end:?}");
-        assert_eq!((status(&server, GROUP).await, status(&server, BOOKS).await), (404, 404));
+        assert_eq!(status(&server, BOOKS).await, 404);
+        // An APIService of the group version stays available.
+        let (status_of_group, resources) = ask(&server, Method::GET, GROUP, &Value::Null).await;
+        assert_eq!((status_of_group.as_u16(), &resources["resources"]), (200, &json!([])));
         assert_eq!(status(&server, &openapi).await, 404);
         let refused = api.create(&PostParams::default(), &book("d", "Emma")).await;
         assert_eq!((refusal(refused).code, kinds.is_served(NAME)), (404, false));
@@ -178,7 +182,7 @@ async fn a_direct_kind_is_added_and_removed() {
     let ended = tokio::time::timeout(LONG, hanging).await.unwrap().unwrap();
     assert_eq!(refusal(ended).code, 404);
     assert_eq!(refusal(api.list(&ListParams::default()).await).code, 404);
-    assert_eq!((status(&server, GROUP).await, shelf.calls()), (404, calls));
+    assert_eq!((status(&server, GROUP).await, shelf.calls()), (200, calls));
 }
 
 #[tokio::test]
@@ -197,26 +201,57 @@ async fn kinds_that_cannot_be_added_are_rejected() {
     assert_eq!(status(&server, "/apis/example.com/v1/farms").await, 200);
     // A name in use.
     kinds.serve_kind(virtual_kind(&shelf, false)).await.unwrap();
-    let renamed = |plural: &str, kind: &str| {
-        let mut definition = Book::crd();
-        definition.metadata.name = Some(format!("{plural}.library.example.com"));
-        definition.spec.names.plural = plural.to_owned();
-        definition.spec.names.singular = Some(kind.to_lowercase());
-        definition.spec.names.kind = kind.to_owned();
-        definition.spec.names.list_kind = None;
-        definition
-    };
     let direct = |definition| DirectKind::new(definition, Arc::clone(&shelf));
     let conflict = failed(kinds.serve_kind(direct(renamed("others", "Book"))).await);
     assert!(conflict.contains("is already in use"), "{conflict}");
     let crd = failed(kinds.serve(&Book::crd()).await);
     assert!(crd.contains("is a kind of the server itself"), "{crd}");
-    for number in 1..8 {
-        let definition = renamed(&format!("others{number}"), &format!("Other{number}"));
-        kinds.serve_kind(direct(definition)).await.unwrap();
-    }
-    let many = failed(kinds.serve_kind(direct(renamed("others8", "Other8"))).await);
-    assert!(many.contains("at most 8 kinds with a backend"), "{many}");
-    // A kind that is replaced needs no further place.
     kinds.serve_kind(virtual_kind(&shelf, true)).await.unwrap();
+}
+
+fn renamed(plural: &str, kind: &str) -> CustomResourceDefinition {
+    let mut definition = Book::crd();
+    definition.metadata.name = Some(format!("{plural}.library.example.com"));
+    definition.spec.names.plural = plural.to_owned();
+    definition.spec.names.singular = Some(kind.to_lowercase());
+    definition.spec.names.kind = kind.to_owned();
+    definition.spec.names.list_kind = None;
+    definition
+}
+
+/// A server in the smallest container. Its stored objects may use 32 MiB at most.
+#[tokio::test]
+async fn kinds_that_are_added_share_their_memory() {
+    let server = test_server::api_server(Kinds::new()).with_memory_limit(1);
+    let server = server.in_process(test_server::unreachable_cluster()).await.unwrap();
+    let kinds = server.runtime_kinds();
+    let shelf = Shelf::new();
+    for number in 0..20 {
+        let definition = renamed(&format!("others{number}"), &format!("Other{number}"));
+        kinds.serve_kind(DirectKind::new(definition, Shelf::new())).await.unwrap();
+    }
+    kinds.serve_kind(virtual_kind(&shelf, false)).await.unwrap();
+    let api = books(&server);
+    listed(&api).await;
+    let title = "x".repeat(1 << 20);
+    let create = async |name: usize| {
+        api.create(&PostParams::default(), &book(&format!("a{name}"), &title)).await
+    };
+    let mut count = 0;
+    let full = loop {
+        match create(count).await {
+            Ok(_) => count += 1,
+            Err(error) => break refusal(Err::<Book, _>(error)),
+        }
+    };
+    assert!((8..64).contains(&count), "{count}");
+    assert_eq!(full.code, 507, "{full}");
+    // The memory of a kind that is removed is free.
+    kinds.withdraw_kind(NAME).await;
+    let other = Shelf::new();
+    kinds.serve_kind(virtual_kind(&other, false)).await.unwrap();
+    listed(&api).await;
+    for number in 0..count {
+        create(number).await.unwrap();
+    }
 }

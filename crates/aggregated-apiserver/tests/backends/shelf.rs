@@ -1,12 +1,14 @@
 //! A backend: rows of a table that other programs change, too. It does as the test says.
 
+mod reads;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use aggregated_apiserver::backend::{
-    Backend, BackendError, Change, Create, Delete, Item, Listing, Poll, Read, ReadContext, Reason,
-    Update, Watch, WriteContext,
+    Backend, BackendError, Change, Create, Delete, Item, Listing, Poll, Reason, Update, Watch,
+    WriteContext,
 };
 use futures::Stream;
 use kube::{CustomResource, ResourceExt};
@@ -55,6 +57,8 @@ pub enum Fault {
     Fail(String),
     /// It rejects the request with this message.
     Reject(String),
+    /// It rejects the request for this reason.
+    RejectAs(Reason),
     /// It panics.
     Panic,
     /// It never returns.
@@ -72,6 +76,8 @@ struct State {
     version: u64,
     faults_of_lists: Vec<Fault>,
     faults_of_writes: Vec<Fault>,
+    /// The failures of direct reads of one object.
+    faults_of_reads: Vec<Fault>,
     /// Whether lists have only the first half of the rows.
     is_partial: bool,
     /// Objects that are listed besides the rows.
@@ -83,6 +89,10 @@ struct State {
     held: Option<Vec<Change<Book>>>,
     /// Whether the backend has uids and creation times of its own.
     has_identity: bool,
+    /// Whether the objects of direct reads have etags.
+    shows_etags: bool,
+    /// Whether the backend has no etags.
+    has_no_etags: bool,
 }
 
 impl State {
@@ -182,6 +192,28 @@ impl Shelf {
         self.state.lock().unwrap().has_identity = true;
     }
 
+    /// A table whose direct reads have etags.
+    pub fn with_etags() -> Arc<Self> {
+        let shelf = Self::new();
+        shelf.state.lock().unwrap().shows_etags = true;
+        shelf
+    }
+
+    /// A table that does not notice outdated writes.
+    pub fn without_etags() -> Arc<Self> {
+        let shelf = Self::new();
+        shelf.state.lock().unwrap().has_no_etags = true;
+        shelf
+    }
+
+    pub fn has_etags(&self) -> bool {
+        !self.state.lock().unwrap().has_no_etags
+    }
+
+    pub fn fail_read(&self, fault: Fault) {
+        self.state.lock().unwrap().faults_of_reads.push(fault);
+    }
+
     pub fn fail_list(&self, fault: Fault) {
         self.state.lock().unwrap().faults_of_lists.push(fault);
     }
@@ -212,6 +244,12 @@ impl Shelf {
         self.state.lock().unwrap().calls.clone()
     }
 
+    /// The calls that were writes.
+    pub fn writes(&self) -> Vec<String> {
+        let is_write = |call: &String| !call.starts_with("get") && !call.starts_with("list");
+        self.calls().into_iter().filter(is_write).collect()
+    }
+
     /// The audit ID of the last write.
     pub fn audit_id(&self) -> String {
         self.state.lock().unwrap().audit_id.clone()
@@ -232,6 +270,7 @@ impl Shelf {
             None | Some(Fault::OtherObject) => Ok(()),
             Some(Fault::Fail(message)) => Err(BackendError::internal(message)),
             Some(Fault::Reject(message)) => Err(BackendError::rejected(Reason::Forbidden, message)),
+            Some(Fault::RejectAs(reason)) => Err(BackendError::rejected(reason, "no")),
             Some(Fault::Panic) => panic!("the backend panics, as the test says"),
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::Late) => {
@@ -253,13 +292,21 @@ impl Shelf {
         state.calls.push(format!("{verb} {} as {}", key.1, context.user.name));
         state.audit_id.clone_from(&context.audit_id);
         let changed = change(state.rows.get(&key))?;
+        if context.is_dry_run() {
+            state.calls.push("nothing is stored".to_owned());
+            return Ok(changed.map(|row| item(&key, &row)));
+        }
         let changed = changed.map(|row| Row {
             version: state.next_version(),
             uid: row.uid.clone().or_else(|| state.new_uid()),
             ..row
         });
         self.change(&mut state, key.clone(), changed.clone());
-        Ok(changed.map(|row| item(&key, &row)))
+        let has_etags = !state.has_no_etags;
+        Ok(changed.map(|row| item(&key, &row)).map(|item| match has_etags {
+            true => item,
+            false => Item::new(item.object),
+        }))
     }
 
     /// Takes the failure of this write. Some failures happen before the write, and some after it.
@@ -318,37 +365,6 @@ impl Watch for Shelf {
     }
 }
 
-impl Read for Shelf {
-    async fn get(
-        &self,
-        context: &ReadContext,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Result<Option<Book>, BackendError> {
-        self.note_read("get", context);
-        Ok(Watch::get(self, namespace, name).await?.map(|item| item.object))
-    }
-
-    async fn list(
-        &self,
-        context: &ReadContext,
-        namespace: Option<&str>,
-    ) -> Result<Vec<Book>, BackendError> {
-        self.note_read("list", context);
-        let listing = Poll::list(self).await?;
-        let books = listing.items.into_iter().map(|item| item.object);
-        Ok(books
-            .filter(|book| namespace.is_none_or(|one| book.namespace().as_deref() == Some(one)))
-            .collect())
-    }
-}
-
-impl Shelf {
-    fn note_read(&self, verb: &str, context: &ReadContext) {
-        self.state.lock().unwrap().calls.push(format!("{verb} as {}", context.user.name));
-    }
-}
-
 impl Create for Shelf {
     async fn create(&self, context: &WriteContext, book: Book) -> Result<Item<Book>, BackendError> {
         let fault = self.before_write().await?;
@@ -371,9 +387,12 @@ impl Update for Shelf {
         book: Book,
     ) -> Result<Item<Book>, BackendError> {
         let fault = self.before_write().await?;
+        let has_etags = self.has_etags();
         let updated = self.write(("update", context), &book, |row| match row {
             None => Err(BackendError::NotFound),
-            Some(row) if old.etag != Some(row.version.to_string()) => Err(BackendError::Conflict),
+            Some(row) if has_etags && old.etag != Some(row.version.to_string()) => {
+                Err(BackendError::Conflict)
+            }
             Some(row) => {
                 let (title, copies) = (book.spec.title.clone(), book.spec.copies);
                 Ok(Some(Row { title, copies, ..row.clone() }))
@@ -404,9 +423,12 @@ impl Shelf {
 impl Delete for Shelf {
     async fn delete(&self, context: &WriteContext, old: Item<Book>) -> Result<(), BackendError> {
         let fault = self.before_write().await?;
+        let has_etags = self.has_etags();
         self.write(("delete", context), &old.object, |row| match row {
             None => Err(BackendError::NotFound),
-            Some(row) if old.etag != Some(row.version.to_string()) => Err(BackendError::Conflict),
+            Some(row) if has_etags && old.etag != Some(row.version.to_string()) => {
+                Err(BackendError::Conflict)
+            }
             Some(_) => Ok(None),
         })?;
         self.act(fault).await

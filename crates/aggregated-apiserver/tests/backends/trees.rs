@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aggregated_apiserver::backend::{
-    Backend, BackendError, Create, Delete, Item, Listing, Poll, Update, VirtualKind, WriteContext,
+    Backend, BackendError, Create, Delete, DirectKind, Item, Listing, Poll, Read, ReadContext,
+    Update, VirtualKind, WriteContext,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
@@ -57,10 +58,21 @@ pub fn kind(trees: &Arc<Trees>, keeps_metadata: bool) -> VirtualKind<Trees> {
     kind.create().update().delete()
 }
 
+/// The direct kind with this backend, which stores the whole metadata.
+pub fn direct(trees: &Arc<Trees>) -> DirectKind<Trees> {
+    let kind = DirectKind::new(definition(), Arc::clone(trees));
+    kind.keeps_metadata().create().update().delete()
+}
+
 impl Trees {
     /// The object of this name.
     pub fn get(&self, name: &str) -> Option<DynamicObject> {
         self.0.lock().unwrap().get(name).map(|(_, object)| object.clone())
+    }
+
+    /// The number of writes of this object.
+    pub fn writes(&self, name: &str) -> u64 {
+        self.0.lock().unwrap().get(name).map_or(0, |(version, _)| *version)
     }
 
     /// Stores an object behind the back of the server.
@@ -95,6 +107,32 @@ impl Poll for Trees {
             .map(|(version, object)| Item::new(object.clone()).with_etag(version.to_string()));
         Ok(Listing::complete(items))
     }
+}
+
+impl Read for Trees {
+    async fn get(
+        &self,
+        _: &ReadContext,
+        _: Option<&str>,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, BackendError> {
+        Ok(self.0.lock().unwrap().get(name).map(shown))
+    }
+
+    async fn list(
+        &self,
+        _: &ReadContext,
+        _: Option<&str>,
+    ) -> Result<Vec<DynamicObject>, BackendError> {
+        Ok(self.0.lock().unwrap().values().map(shown).collect())
+    }
+}
+
+/// An object with its etag.
+fn shown((version, object): &(u64, DynamicObject)) -> DynamicObject {
+    let mut object = object.clone();
+    object.metadata.resource_version = Some(version.to_string());
+    object
 }
 
 impl Create for Trees {

@@ -1,13 +1,25 @@
 //! Stores the generations of objects that other programs have changed.
 
+use std::sync::Arc;
+
+use super::in_flight::InFlight;
+use super::write::RecordChange;
+use super::{BackendStore, Entry, SYSTEM};
+use crate::backend::calls::Write;
 use crate::backend::erased::BATCH;
 use crate::backend::metadata_store::StoredMetadata;
-use crate::backend::objects;
 use crate::backend::origin::generation_of;
+use crate::backend::{BackendError, Item, WriteContext, objects};
+use crate::log_throttle::{LogThrottle, shown};
 use crate::object::{Key, Object, metadata};
-use crate::storage::StoreError;
+use crate::storage::{Commit, Precondition, Revision, StoreError};
+use crate::user::User;
 
-use super::BackendStore;
+/// Throttles the log about generations that a backend does not store.
+static UNSTORED: LogThrottle = LogThrottle::at_most(5);
+
+/// A known object, with its revision and its entry.
+type Known = (Item<Arc<Object>>, Revision, Entry);
 
 impl BackendStore {
     /// Notes whether the generation of a known object is newer than the stored one.
@@ -25,9 +37,80 @@ impl BackendStore {
         }
     }
 
+    /// Notes whether the generation of an object of a backend that stores all metadata must be written to the backend,
+    /// which has returned the generation `given`. `former` is the object that was known before.
+    pub(super) fn note_counted(&self, object: &Object, given: Option<i64>, former: Option<&Known>) {
+        if !self.backend.keeps_metadata() || !self.writes().update {
+            return;
+        }
+        let of = |object: &Object| generation_of(metadata::of(&object.to_tree()));
+        let generation = of(object);
+        let mut state = self.lock();
+        if generation == given {
+            state.unsaved.remove(object.key());
+        } else if former.is_some_and(|(former, ..)| of(&former.object) < generation) {
+            state.unsaved.insert(object.key().clone());
+            self.counted.notify_one();
+        }
+    }
+
+    /// Writes the generation of one object to its backend, which stores all metadata. The feed is notified if others remain,
+    /// so that it can take over changes in between.
+    async fn write_generations(&self) {
+        let keys: Vec<Key> = self.lock().unsaved.iter().cloned().collect();
+        // A running write of an object has the generation.
+        let lock = |key: &Key| Some((key.clone(), self.locks.try_lock(key)?));
+        let Some((key, lock)) = keys.iter().find_map(lock) else { return };
+        if keys.len() > 1 {
+            self.counted.notify_one();
+        }
+        self.lock().unsaved.remove(&key);
+        let in_flight = InFlight::begin(self, &key, lock);
+        let Some(known) = self.known(&key) else { return };
+        self.write_generation(&key, known).await;
+        drop(in_flight);
+    }
+
+    async fn write_generation(&self, key: &Key, (known, revision, entry): Known) {
+        let new = known.object.to_tree();
+        let mut old = new.clone();
+        metadata::edit(&mut old, |metadata| drop(metadata.remove("generation")));
+        let old = Item { object: old, etag: entry.etag.clone() };
+        let write = Write::Update(old, new, Arc::clone(&entry.kept));
+        let user = User { name: SYSTEM.to_owned(), ..User::default() };
+        let written = match self.backend.writer.write(WriteContext::new(&user, "", ""), write).await
+        {
+            Ok(written) => written.map(|item| (item, None)),
+            Err(BackendError::Conflict | BackendError::NotFound) => {
+                // Another program was faster. The generation is written when the object has been read again.
+                self.lock().unsaved.insert(key.clone());
+                return self.note_unresolved(key);
+            }
+            Err(error) => {
+                if error.is_unknown() {
+                    self.note_unresolved(key);
+                }
+                // The next write of the object has the generation.
+                return UNSTORED.log(|suppressed| {
+                    let (kind, object) = (self.kind.qualified(), shown(key));
+                    tracing::error!(suppressed, kind, object, %error, "cannot store a generation");
+                });
+            }
+        };
+        let commit = Commit {
+            collection: self.collection.clone(),
+            key: key.clone(),
+            expected: Precondition::At(revision),
+            object: Some(known.object),
+            marks: false,
+        };
+        // An object that does not belong to the kind is read again.
+        let _ = self.finish(&commit, written, (RecordChange::default(), entry)).await;
+    }
+
     /// Stores generations that are newer than the stored ones. The feed is notified if some remain.
     pub(in crate::backend) async fn save_generations(&self) {
-        let Some(records) = &self.metadata else { return };
+        let Some(records) = &self.metadata else { return self.write_generations().await };
         let keys: Vec<Key> = self.lock().unsaved.iter().take(BATCH).cloned().collect();
         let mut saved = 0;
         for key in keys {

@@ -25,11 +25,14 @@ impl Drop for InFlight<'_> {
         self.store.lock().in_flight.remove(&self.key);
         // First, because the feed needs the lock as soon as it is notified.
         drop(self.lock.take());
-        if self.store.lock().unresolved.contains(&self.key) {
+        let state = self.store.lock();
+        if state.unresolved.contains(&self.key) {
             self.store.refresh.notify_one();
         }
-        if let Some(metadata) = &self.store.metadata {
-            metadata.changed.notify_one();
+        match &self.store.metadata {
+            Some(metadata) => metadata.changed.notify_one(),
+            None if state.unsaved.contains(&self.key) => self.store.counted.notify_one(),
+            None => {}
         }
     }
 }

@@ -98,7 +98,8 @@ impl BackendStore {
                     object,
                     marks: false,
                 };
-                state.index.take_room(&commit, known.as_ref()).map_err(Unpublished::Failed)?;
+                self.take_memory(&mut state, &commit, known.as_ref())
+                    .map_err(Unpublished::Failed)?;
                 state.index.keep(revision, commit);
             }
             match is_there {

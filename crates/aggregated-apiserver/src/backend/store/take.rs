@@ -13,7 +13,7 @@ use super::{BackendStore, Entry};
 use crate::backend::erased::{BATCH, Feed};
 use crate::backend::metadata_store::StoredMetadata;
 use crate::backend::objects;
-use crate::backend::origin::{Former, Omitted};
+use crate::backend::origin::{Former, Omitted, generation_of};
 use crate::backend::{BackendError, Item};
 use crate::log_throttle::{LogThrottle, shown};
 use crate::object::{Key, Tree, metadata};
@@ -96,12 +96,14 @@ impl BackendStore {
         }
         let kept = self.backend.kept_fields(&object);
         let is_timeless = metadata::text(&object, "creationTimestamp").is_empty();
+        let given = generation_of(metadata::of(&object));
         let stored = record.map(|record| StoredMetadata::of(&record.object));
         let (known, now) = (self.known(key), self.now());
         let former = Former {
             omitted: stored.as_ref().map_or(Omitted::Nothing, Omitted::Stored),
             known: known.as_ref().map(|(known, ..)| &*known.object),
             now: Some(&now),
+            keeps_generation: self.backend.keeps_metadata(),
         };
         match objects::to_object(&self.kind, object, former, &kept) {
             Ok(object) => {
@@ -110,16 +112,32 @@ impl BackendStore {
                 let entry = Entry { etag, hash, record, kept, is_timeless };
                 let change = (Some(Arc::clone(&object)), entry);
                 let published = self.publish(key, change, condition)?;
-                if let (Some(_), Some(stored)) = (published, stored) {
-                    self.note_generation(&object, &stored);
+                match (published, stored) {
+                    (Some(_), Some(stored)) => self.note_generation(&object, &stored),
+                    (Some(_), None) => self.note_counted(&object, given, known.as_ref()),
+                    (None, _) => {}
                 }
                 Ok(published.map_or(Taken::Skipped, |_| Taken::Known))
             }
             Err(why) => {
                 self.log_unfit(key, &why);
-                Ok(Taken::Unfit)
+                Ok(self.take_etag(key, etag, condition))
             }
         }
+    }
+
+    /// Takes over the etag of an object that does not belong to the kind any more, so that a client can still replace or
+    /// delete the object. The known object stays.
+    fn take_etag(&self, key: &Key, etag: Option<String>, condition: Condition) -> Taken {
+        let mut state = self.lock();
+        let known = state.index.get(&self.collection, key).ok().flatten();
+        if known.is_some() && !condition.is_met(&state, key, known) {
+            return Taken::Skipped;
+        }
+        if let Some(entry) = state.entries.get_mut(key) {
+            (entry.etag, entry.hash) = (etag, None);
+        }
+        Taken::Unfit
     }
 
     fn hash(&self, etag: Option<&str>, object: &Tree) -> u64 {
@@ -177,8 +195,8 @@ impl BackendStore {
 
     /// Reads one object of a watched kind again, after the writes of the object that are running.
     pub(super) async fn resolve(&self, key: &Key) -> Result<(), BackendError> {
-        let lock = timeout(self.backend.timeout, self.locks.lock(key)).await;
-        let lock = lock.map_err(|_| BackendError::TimedOut(self.backend.timeout))?;
+        let lock = timeout(self.backend.timeout(), self.locks.lock(key)).await;
+        let lock = lock.map_err(|_| BackendError::TimedOut(self.backend.timeout()))?;
         self.read_again(InFlight::begin(self, key, lock), key).await
     }
 
@@ -232,6 +250,7 @@ impl BackendStore {
             omitted: Omitted::Stored(&stored),
             known: Some(&known.object),
             now: Some(&now),
+            keeps_generation: false,
         };
         match objects::to_object(&self.kind, tree, former, &entry.kept) {
             Ok(object) => {
@@ -276,6 +295,6 @@ impl BackendStore {
 
     /// The time for which the metadata of a missing object is stored.
     pub(in crate::backend) fn grace(&self) -> Duration {
-        self.backend.timeout.saturating_mul(2)
+        self.backend.timeout().saturating_mul(2)
     }
 }

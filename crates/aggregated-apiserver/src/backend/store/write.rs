@@ -48,7 +48,7 @@ impl<E: Into<WriteError>> From<E> for Failed {
 
 /// The change of a record, and the record before it.
 #[derive(Default)]
-struct RecordChange {
+pub(super) struct RecordChange {
     before: Option<Versioned>,
     /// The revision of the stored record; `None` if no record is stored.
     now: Option<Revision>,
@@ -88,6 +88,38 @@ impl BackendStore {
         }
     }
 
+    /// Lets the backend validate a dry run, if it does so. Returns the object as the backend would store it. Nothing is
+    /// published, and no record is stored.
+    ///
+    /// # Errors
+    /// Same as [`write`](Self::write).
+    pub(crate) async fn validate(
+        &self,
+        commit: Commit,
+        context: WriteContext,
+    ) -> Result<Option<Arc<Object>>, WriteError> {
+        if !self.backend.writer.validates_dry_run {
+            return Ok(None);
+        }
+        if !self.is_known() {
+            return Err(StoreError::Unavailable.into());
+        }
+        let (old, entry) = self.current(&commit).map_err(|failed| match failed {
+            Failed::Write(error) => error,
+            _ => StoreError::Unavailable.into(),
+        })?;
+        let write = write_of(&commit, old, &entry)?;
+        match (self.backend.writer.write(context.for_dry_run(), write).await, &commit.object) {
+            (Ok(Some(Item { object, .. })), Some(sent)) => {
+                let parts = self.metadata.is_some().then(|| sent.to_parts());
+                let written = self.as_written((&commit.key, sent), (object, parts), &entry.kept);
+                written.map(Some).map_err(|why| self.unusable(&commit.key, &why))
+            }
+            (Ok(_), _) => Ok(None),
+            (Err(error), _) => Err(self.failure(&commit, error, entry.etag).await.of_read()),
+        }
+    }
+
     /// Tries to write once.
     async fn attempt(
         &self,
@@ -95,20 +127,15 @@ impl BackendStore {
         context: &WriteContext,
         replaces_record: bool,
     ) -> Result<WrittenObject, Failed> {
-        let lock = timeout(self.backend.timeout, self.locks.lock(&commit.key)).await;
+        let lock = timeout(self.backend.timeout(), self.locks.lock(&commit.key)).await;
         let lock = lock.map_err(|_| StoreError::Unavailable)?;
         let _in_flight = InFlight::begin(self, &commit.key, lock);
         let (old, entry) = self.current(commit)?;
-        let write = match (&commit.object, old) {
-            (Some(new), None) => Write::Create(Arc::clone(new)),
-            (Some(new), Some(old)) => Write::Update(old, new.to_tree(), Arc::clone(&entry.kept)),
-            (None, Some(old)) => Write::Delete(old),
-            (None, None) => return Err(StoreError::Absent.into()),
-        };
+        let write = write_of(commit, old, &entry)?;
         let sent = commit.object.as_ref().filter(|_| self.metadata.is_some());
         let sent = sent.map(|object| object.to_parts());
         let record = self.begin_record(commit, &entry, (sent.as_ref(), replaces_record)).await?;
-        match self.backend.write(context.clone(), write).await {
+        match self.backend.writer.write(context.clone(), write).await {
             Ok(written) => {
                 let written = written.map(|written| (written, sent));
                 Ok(self.finish(commit, written, (record, entry)).await?)
@@ -129,13 +156,14 @@ impl BackendStore {
         let state = self.lock();
         let known = state.index.get(&self.collection, &commit.key)?;
         commit.expected.check(known)?;
-        state.index.check_room(commit, known)?;
+        self.check_memory(commit, known)?;
         if commit.marks && commit.object.is_some() && !self.writes().update {
             let why = "its finalizers cannot be removed, because the kind does not support update";
             return Err(WriteError::Refused(ApiError::new(Reason::MethodNotAllowed, why)).into());
         }
         let entry = state.entries.get(&commit.key).cloned();
-        let declared = || Entry { kept: self.backend.kept_metadata.clone(), ..Entry::default() };
+        let declared =
+            || Entry { kept: self.backend.writer.kept_metadata.clone(), ..Entry::default() };
         let entry = entry.unwrap_or_else(declared);
         let old = known.map(|known| known.object.to_tree());
         Ok((old.map(|object| Item { object, etag: entry.etag.clone() }), entry))
@@ -175,7 +203,7 @@ impl BackendStore {
     }
 
     /// Publishes the object that the backend has returned.
-    async fn finish(
+    pub(super) async fn finish(
         &self,
         commit: &Commit,
         written: Option<(Item<Tree>, Option<Parts>)>,
@@ -235,7 +263,8 @@ impl BackendStore {
         let sent = parts.map(|_| sent.to_tree());
         let omitted =
             sent.as_ref().map_or(Omitted::Nothing, |tree| Omitted::Sent(metadata::of(tree)));
-        let former = Former { omitted, known, now: Some(&now) };
+        let keeps_generation = self.backend.keeps_metadata();
+        let former = Former { omitted, known, now: Some(&now), keeps_generation };
         let object = objects::to_object(&self.kind, returned, former, kept)?;
         match object.key() == key {
             true => Ok(Arc::new(object)),
@@ -367,5 +396,15 @@ impl BackendStore {
 
     fn unusable(&self, key: &Key, why: &str) -> WriteError {
         WriteError::unusable(&self.kind, key, why)
+    }
+}
+
+/// The call of the backend for a commit. `old` is the known object that it replaces.
+fn write_of(commit: &Commit, old: Option<Item<Tree>>, entry: &Entry) -> Result<Write, StoreError> {
+    match (&commit.object, old) {
+        (Some(new), None) => Ok(Write::Create(Arc::clone(new))),
+        (Some(new), Some(old)) => Ok(Write::Update(old, new.to_tree(), Arc::clone(&entry.kept))),
+        (None, Some(old)) => Ok(Write::Delete(old)),
+        (None, None) => Err(StoreError::Absent),
     }
 }
