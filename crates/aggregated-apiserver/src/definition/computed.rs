@@ -2,7 +2,9 @@
 
 mod completions;
 mod computation;
+mod fair_queue;
 mod fan_out;
+mod identity;
 mod shared_json;
 mod source_table;
 mod unpublished;
@@ -28,7 +30,7 @@ pub use fan_out::FanOut;
 pub use variant::{ComputedFromVariants, Variant, Variants};
 pub(super) use variant::{Only, Opened};
 
-/// The number of objects that are computed before the task yields to other tasks.
+/// The number of objects that are computed or published before the task yields to other tasks.
 const BATCH: usize = 256;
 
 /// A kind that is a view of other objects in the cluster. It is read-only and follows their changes.
@@ -128,6 +130,10 @@ pub trait Computed:
     /// [`compute`](Self::compute), and for the others [`compute_all`](Self::compute_all).
     const FAN_OUT: FanOut = FanOut::One;
 
+    /// The largest number of objects of each source. A source with more objects keeps its last ones, and the log names
+    /// it. The objects of a source may have at most 32 MiB of JSON together.
+    const MAX_OBJECTS: usize = 10_000;
+
     /// Computes the object of a source, or none. The function is pure: the same input gives the same output. If the
     /// result has no namespace or creation time, those of the source are used; the uid is derived from the source's
     /// uid. An object is rejected if its namespace differs from that of its source, or if [`Computed::source_name`]
@@ -140,7 +146,8 @@ pub trait Computed:
     }
 
     /// Computes all objects of a source, with different keys; see [`compute`](Self::compute) and [`FanOut`]. The uids
-    /// also depend on the names and namespaces of the objects.
+    /// also depend on the names and namespaces of the objects. If one object is rejected, the last objects of the source
+    /// stay, and the log names the source.
     ///
     /// ```
     /// use aggregated_apiserver::Computed;
@@ -192,11 +199,14 @@ pub trait Computed:
 
     /// Completes a computed object with what has to be asked elsewhere, such as in the API of a cloud. The method is
     /// called after each computation if the kind has a [`COMPLETION_TIMEOUT`](Self::COMPLETION_TIMEOUT), for at most 16
-    /// sources at the same time. An object that is completed to `None` is not served.
+    /// sources at the same time; the other sources wait, round-robin over their namespaces. An object that is completed
+    /// to `None` is not served.
     ///
-    /// After an error, a panic or the timeout, the last state of the object stays, the log names the error, and the
-    /// object is computed again after a pause of up to a minute. A kind waits for its first objects for at most ten
-    /// seconds; those that are completed later are added then.
+    /// The objects of one source are completed sequentially, and all or none of them are published. After an error, a
+    /// panic or the timeout, the last objects of the source stay, the log names the error, and the objects are computed
+    /// again after a pause of up to a minute. Objects that are not computed any more are deleted before the completion,
+    /// so a completion must not change names. A kind waits for its first objects for at most ten seconds; those that are
+    /// completed later are added then.
     ///
     /// # Errors
     /// If the object cannot be completed now.
@@ -303,10 +313,11 @@ pub trait AnyComputation: Send {
     /// returns when to call this again at the latest.
     fn take_work(&mut self) -> (Vec<(Key, bool)>, Option<Instant>);
     /// Computes one source again and publishes the result: immediately, later if only a measurement has changed, or
-    /// once it is complete.
-    fn update(&mut self, source_key: &Key, is_measured: bool);
-    /// Publishes completed objects. Returns the sources that must be computed again.
-    fn take_completed(&mut self) -> Vec<Key>;
+    /// once it is complete. Returns the number of objects.
+    fn update(&mut self, source_key: &Key, is_measured: bool) -> usize;
+    /// Publishes completed objects. Returns their number, and the sources that must be computed again, each with
+    /// whether only a measurement has changed.
+    fn take_completed(&mut self) -> (usize, Vec<(Key, bool)>);
     /// Whether the first objects are complete. Also returns when to look again at the latest.
     fn is_completed(&self) -> (bool, Option<Instant>);
     /// When the next held-back object must be computed again.
@@ -316,6 +327,7 @@ pub trait AnyComputation: Send {
 /// Runs the computations of a kind and updates its watch cache until the server stops.
 pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: Arc<WatchCache>) {
     let mut wake_at: Option<Instant> = None;
+    let mut left = BATCH;
     loop {
         let changed = notify.notified();
         match wake_at {
@@ -324,17 +336,13 @@ pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: 
             None => changed.await,
         }
         let mut times = Vec::new();
-        let mut left = BATCH;
         for computation in &mut computations {
-            let again = computation.take_completed().into_iter().map(|key| (key, false));
+            let (published, again) = computation.take_completed();
+            left = rest_of_batch(left, published).await;
             let (work, until) = computation.take_work();
-            for (key, is_measured) in again.chain(work) {
-                computation.update(&key, is_measured);
-                left -= 1;
-                if left == 0 {
-                    left = BATCH;
-                    tokio::task::yield_now().await;
-                }
+            for (key, is_measured) in again.into_iter().chain(work) {
+                let count = computation.update(&key, is_measured);
+                left = rest_of_batch(left, count.max(1)).await;
             }
             times.extend(until.into_iter().chain(computation.next_held_back()));
             times.extend(computation.is_completed().1);
@@ -350,6 +358,15 @@ pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: 
             cache.mark_synced();
         }
     }
+}
+
+/// Returns how many objects are left of a batch after this number of objects. Yields to other tasks after its end.
+async fn rest_of_batch(left: usize, count: usize) -> usize {
+    if count < left {
+        return left - count;
+    }
+    tokio::task::yield_now().await;
+    BATCH
 }
 
 /// The name of a resource, and the `source_name` of its variant.

@@ -105,8 +105,8 @@ impl Kind {
     }
 
     /// A kind whose [backend](crate::backend) is called for every read.
-    pub fn direct(kind: DirectKind) -> Self {
-        Self::new(kind.definition, Backend::Direct(Arc::new(kind.backend)))
+    pub fn direct<B: backend::Backend>(kind: DirectKind<B>) -> Self {
+        Self::new(kind.definition, Backend::Direct(Arc::new(kind.erased)))
     }
 
     /// A kind whose objects another server serves: this server serves [subresources](crate::subresource) of them alone,
@@ -278,8 +278,8 @@ impl<B: backend::Backend> From<VirtualKind<B>> for Kind {
     }
 }
 
-impl From<DirectKind> for Kind {
-    fn from(kind: DirectKind) -> Self {
+impl<B: backend::Backend> From<DirectKind<B>> for Kind {
+    fn from(kind: DirectKind<B>) -> Self {
         Self::direct(kind)
     }
 }

@@ -89,6 +89,22 @@ impl Kinds {
         self
     }
 
+    /// Adds several [group versions](crate::paths).
+    ///
+    /// ```
+    /// use aggregated_apiserver::Kinds;
+    /// use aggregated_apiserver::paths::GroupVersion;
+    ///
+    /// let versions = ["v1beta1", "v1"].map(|version| {
+    ///     GroupVersion::new("weather.example.com", version).get("/stations", async || "oslo")
+    /// });
+    /// let kinds = Kinds::new().group_versions(versions);
+    /// ```
+    #[must_use]
+    pub fn group_versions(self, group_versions: impl IntoIterator<Item = GroupVersion>) -> Self {
+        group_versions.into_iter().fold(self, Self::group_version)
+    }
+
     /// Adds the kinds, group versions and admission plugins of `others`.
     #[must_use]
     pub fn merge(mut self, others: Self) -> Self {
@@ -189,7 +205,7 @@ impl Kinds {
     }
 
     /// The group versions, in the order in which they were added.
-    pub(crate) fn group_versions(&self) -> &[Arc<GroupVersion>] {
+    pub(crate) fn own_group_versions(&self) -> &[Arc<GroupVersion>] {
         &self.group_versions
     }
 

@@ -1,15 +1,17 @@
 //! The computation of the objects of a kind from the sources of one type.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use kube::Resource;
 use serde_json::Value;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::completions::{Completed, Completions};
+use super::identity::{check_authority, uid};
 use super::shared_json::SharedJson;
 use super::source_table::{Dependency, Shown, SourceTable};
 use super::unpublished::Unpublished;
@@ -19,14 +21,14 @@ use crate::cluster::{ChangedKeys, SourceInformer, SourceType, resource_name};
 use crate::definition::lookup::{self, AnyLookup, Invalidated, LookupContext, QueryId, Related};
 use crate::definition::{qualified, to_tree};
 use crate::log_throttle::LogThrottle;
-use crate::object::{Key, Object, Tree};
+use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 
 /// The consequence that the log states while the sources of a kind are not synced.
 const MISSING: &str = "the kinds that are computed from it are not served";
 
-/// The UUID namespace of computed objects: their uids are version 5 UUIDs of the source's uid and the kind.
-const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
+/// The largest size of the objects of a source, in bytes of JSON.
+const LARGEST: usize = 32 << 20;
 
 /// Limits the log lines about failed computations, because each change of a source causes them.
 static FAILURES: LogThrottle = LogThrottle::at_most(30);
@@ -49,6 +51,8 @@ pub(super) struct Computation<V: Variant> {
     postponed: HashSet<Key>,
     unpublished: Unpublished,
     shared_json: SharedJson,
+    /// The number of published objects.
+    published: usize,
     /// The objects that are being completed; `None` if the objects need no completion.
     completions: Option<Completions<V::Object>>,
 }
@@ -81,12 +85,13 @@ impl<V: Variant> AnyComputation for Computation<V> {
         (work, until)
     }
 
-    fn update(&mut self, source_key: &Key, is_measured: bool) {
+    fn update(&mut self, source_key: &Key, is_measured: bool) -> usize {
         let source = self.informer.get(source_key);
         if source.is_some()
-            && self.completions.as_mut().is_some_and(|all| all.must_wait(source_key))
+            && let Some(completions) = &mut self.completions
+            && completions.must_wait(source_key, is_measured)
         {
-            return;
+            return 0;
         }
         let computed = source.as_ref().map(|source| self.compute(source));
         let dependencies = self.take_latest();
@@ -94,7 +99,7 @@ impl<V: Variant> AnyComputation for Computation<V> {
         // Objects that have been dropped from memory look as if they did not exist.
         if !self.is_synced() {
             self.postponed.insert(source_key.clone());
-            return;
+            return 0;
         }
         let (Some(source), Some(computed)) = (source, computed) else {
             if let Some(completions) = &mut self.completions {
@@ -104,25 +109,30 @@ impl<V: Variant> AnyComputation for Computation<V> {
             if let Some(mut hold) = self.table.remove(source_key).and_then(|entry| entry.hold) {
                 self.unpublished.note(source_key, &mut hold, None);
             }
-            return;
+            return 0;
         };
-        match (computed, &mut self.completions) {
-            (Ok(objects), Some(completions)) => {
-                completions.begin::<V>(source_key, objects, is_measured);
-            }
-            (computed, _) => self.show(source_key, &source, computed, is_measured),
+        let count = computed.as_ref().map_or(0, Vec::len);
+        match self.completions {
+            Some(_) => self.complete(source_key, &source, computed, is_measured),
+            None => self.show(source_key, &source, computed, is_measured),
         }
+        count
     }
 
-    fn take_completed(&mut self) -> Vec<Key> {
-        let Some(completions) = &mut self.completions else { return Vec::new() };
-        let (completed, waiting) = completions.take();
-        for Completed { source: source_key, objects, is_measured } in completed {
+    fn take_completed(&mut self) -> (usize, Vec<(Key, bool)>) {
+        let Some(completions) = &mut self.completions else { return (0, Vec::new()) };
+        let informer = &self.informer;
+        let (completed, waiting) = completions.take(|source_key, uid| {
+            informer.get(source_key).is_some_and(|source| source.uid().as_deref() == uid)
+        });
+        let mut count = 0;
+        for Completed { source: source_key, objects, is_measured, .. } in completed {
+            count += objects.as_ref().map_or(0, Vec::len);
             if let Some(source) = self.informer.get(&source_key) {
                 self.show(&source_key, &source, objects, is_measured);
             }
         }
-        waiting
+        (count, waiting)
     }
 
     fn is_completed(&self) -> (bool, Option<Instant>) {
@@ -156,6 +166,7 @@ impl<V: Variant> Computation<V> {
             postponed: HashSet::new(),
             unpublished: Unpublished::default(),
             shared_json: SharedJson::default(),
+            published: 0,
             completions: V::COMPLETION_TIMEOUT
                 .map(|limit| Completions::new(limit, Arc::clone(context.notify))),
         }
@@ -239,6 +250,28 @@ impl<V: Variant> Computation<V> {
         }
     }
 
+    /// Begins the completion of the objects of a source. Objects that are not computed any more are deleted before,
+    /// because a completion may take long and may fail.
+    fn complete(
+        &mut self,
+        source_key: &Key,
+        source: &V::Source,
+        computed: Result<Vec<V::Object>, String>,
+        is_measured: bool,
+    ) {
+        let keyed = computed.and_then(|objects| Ok((self.keys(source, &objects)?, objects)));
+        match (keyed, &mut self.completions) {
+            (Ok((keys, objects)), Some(completions)) => {
+                let uid = source.uid().map(Cow::into_owned);
+                completions.begin::<V>((source_key, uid), objects, is_measured);
+                self.retract(source_key, &keys);
+            }
+            (keyed, _) => {
+                self.show(source_key, source, keyed.map(|(_, objects)| objects), is_measured);
+            }
+        }
+    }
+
     /// Publishes the objects of a source, unless they are held back. After an error, the last objects stay.
     fn show(
         &mut self,
@@ -266,20 +299,35 @@ impl<V: Variant> Computation<V> {
     /// Publishes the objects of a source, sorted by key, and deletes those that it had before under other keys. No two
     /// sources have the same object, because the key of an object determines its source.
     fn publish(&mut self, source_key: &Key, objects: Vec<Object>) {
-        let now = Shown::of(objects.iter().map(|object| object.key().clone()).collect());
+        let keys: Vec<Key> = objects.iter().map(|object| object.key().clone()).collect();
+        self.retract(source_key, &keys);
         let source = self.table.number_of(source_key);
-        let entry = self.table.get_mut(source);
-        let before = entry.map(|entry| std::mem::replace(&mut entry.shown, now));
-        let before = before.unwrap_or_default();
-        let is_gone =
-            |former: &&Key| objects.binary_search_by(|object| object.key().cmp(former)).is_err();
-        for former in before.keys().iter().filter(is_gone) {
-            self.cache.publish(former, None);
+        if let Some(entry) = self.table.get_mut(source) {
+            self.published += keys.len() - entry.shown.keys().len();
+            entry.shown = Shown::of(keys);
         }
         for object in objects {
-            let (key, count) = (object.key().clone(), self.table.len());
-            let object = self.shared_json.share(object, &self.cache, count);
+            let key = object.key().clone();
+            let object = self.shared_json.share(object, &self.cache, self.published);
             self.cache.publish(&key, Some(object));
+        }
+    }
+
+    /// Deletes the published objects of a source whose keys are not among these, which are sorted.
+    fn retract(&mut self, source_key: &Key, keys: &[Key]) {
+        let source = self.table.number_of(source_key);
+        let Some(entry) = self.table.get_mut(source) else { return };
+        let shown = entry.shown.keys();
+        if shown.iter().all(|key| keys.binary_search(key).is_ok()) {
+            return;
+        }
+        let shown = shown.iter().cloned();
+        let (remaining, deleted): (Vec<_>, Vec<_>) =
+            shown.partition(|key| keys.binary_search(key).is_ok());
+        entry.shown = Shown::of(remaining);
+        self.published -= deleted.len();
+        for key in &deleted {
+            self.cache.publish(key, None);
         }
     }
 
@@ -298,14 +346,38 @@ impl<V: Variant> Computation<V> {
         if computed.len() > 1 && V::FAN_OUT == FanOut::One {
             return Err("it has several objects, and FAN_OUT is One".to_owned());
         }
+        if computed.len() > V::MAX_OBJECTS {
+            let (count, limit) = (computed.len(), V::MAX_OBJECTS);
+            return Err(format!("it has {count} objects, and MAX_OBJECTS is {limit}"));
+        }
         Ok(computed)
+    }
+
+    /// The keys of the objects of a source, sorted.
+    fn keys(&self, source: &V::Source, computed: &[V::Object]) -> Result<Vec<Key>, String> {
+        let key = |object: &V::Object| {
+            let metadata = object.meta();
+            let namespace = metadata.namespace.as_deref().or_else(|| source.namespace());
+            let name = metadata.name.as_deref().unwrap_or_default();
+            check_authority::<V>(source, (namespace, name), &self.earlier)
+        };
+        let mut keys = computed.iter().map(key).collect::<Result<Vec<Key>, String>>()?;
+        keys.sort_unstable();
+        Ok(keys)
     }
 
     /// The objects of a source as they are published, sorted by key.
     fn objects(&self, source: &V::Source, computed: &[V::Object]) -> Result<Vec<Object>, String> {
-        let objects: Result<Vec<_>, _> =
-            computed.iter().map(|object| self.object(source, object)).collect();
-        let mut objects = objects?;
+        let mut objects = Vec::with_capacity(computed.len());
+        let mut size = 0;
+        for object in computed {
+            let object = self.object(source, object)?;
+            size += object.json_size();
+            if size > LARGEST {
+                return Err(format!("its objects have more than {} MiB of JSON", LARGEST >> 20));
+            }
+            objects.push(object);
+        }
         objects.sort_unstable_by(|one, other| one.key().cmp(other.key()));
         match objects.windows(2).find(|pair| pair[0].key() == pair[1].key()) {
             Some(pair) => Err(format!("it has two objects {}", pair[0].key())),
@@ -328,7 +400,9 @@ impl<V: Variant> Computation<V> {
             metadata.entry("creationTimestamp").or_insert_with(|| time.into());
         }
         let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;
-        check_authority::<V>(source, object.key(), &self.earlier)?;
+        let text = |field: &str| tree.get("metadata")?.get(field)?.as_str();
+        let place = (text("namespace"), text("name").unwrap_or_default());
+        check_authority::<V>(source, place, &self.earlier)?;
         Ok(object)
     }
 
@@ -355,23 +429,6 @@ impl<V: Variant> Computation<V> {
     }
 }
 
-/// The uid of an object. It depends on the source and the kind; if a source may have several objects, also on the key
-/// of the object.
-fn uid<V: Variant>(source: &V::Source, metadata: &Tree) -> Uuid {
-    let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
-    let kind = qualified::<V::Object>();
-    let own_place = || {
-        let (namespace, name) = (source.namespace(), source.name());
-        format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default())
-    };
-    let uid = source.uid().unwrap_or_else(|| own_place().into());
-    let name = match V::FAN_OUT {
-        FanOut::One => format!("{uid}/{kind}"),
-        _ => format!("{uid}/{kind}/{}/{}", text("namespace"), text("name")),
-    };
-    Uuid::new_v5(&UIDS, name.as_bytes())
-}
-
 /// Whether a measurement is worth an event. The user's code may panic; the result is true then.
 fn is_worth_publishing<V: Variant>(shown: &Object, computed: &Object) -> bool {
     let read =
@@ -385,30 +442,4 @@ fn is_worth_publishing<V: Variant>(shown: &Object, computed: &Object) -> bool {
 fn of_lookup(dependencies: &[Dependency], index: u16) -> Vec<QueryId> {
     let of_it = dependencies.iter().filter(|(lookup, _)| *lookup == index);
     of_it.map(|(_, query)| *query).collect()
-}
-
-/// Checks that an object has the namespace and name that belong to its source. Permissions are checked on the source
-/// that the name and namespace of an object lead to, so an object elsewhere would circumvent them.
-///
-/// A name belongs to the first variant whose `source_name` accepts it: otherwise two variants would replace each
-/// other's object.
-fn check_authority<V: Variant>(
-    source: &V::Source,
-    key: &Key,
-    earlier: &[SourceNaming],
-) -> Result<(), String> {
-    if V::FAN_OUT == FanOut::AnyNamespace {
-        if key.namespace().is_none() {
-            return Err(format!("it has no namespace: {key}"));
-        }
-    } else if key.namespace() != source.namespace() {
-        return Err(format!("its namespace is not that of its source: {key}"));
-    }
-    if V::source_name(key.name()).as_deref() != source.name() {
-        return Err(format!("source_name does not lead from {key} to its source"));
-    }
-    if let Some((resource, _)) = earlier.iter().find(|(_, name_of)| name_of(key.name()).is_some()) {
-        return Err(format!("{key} is a name of what is computed from {resource}"));
-    }
-    Ok(())
 }

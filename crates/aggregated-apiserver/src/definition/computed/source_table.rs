@@ -57,11 +57,6 @@ pub(super) struct SourceTable {
 }
 
 impl SourceTable {
-    /// The number of sources.
-    pub fn len(&self) -> usize {
-        self.numbers.len()
-    }
-
     /// The number of a source; a new source is added.
     pub fn number_of(&mut self, key: &Key) -> SourceNumber {
         if let Some(number) = self.numbers.get(key) {
@@ -101,7 +96,7 @@ mod tests {
         let mut table = SourceTable::default();
         let [a, b, c] = ["a", "b", "c"].map(Key::of_text);
         let (of_a, of_b) = (table.number_of(&a), table.number_of(&b));
-        assert_eq!((table.number_of(&a), table.len()), (of_a, 2));
+        assert_eq!((table.number_of(&a), table.numbers.len()), (of_a, 2));
         assert_eq!((table.key(of_a), table.key(of_b)), (Some(&a), Some(&b)));
         if let Some(entry) = table.get_mut(of_a) {
             entry.shown = Shown::One(c.clone());

@@ -1,6 +1,7 @@
 //! Tests of a computed kind through its watch cache.
 
 mod completed;
+mod completion_order;
 mod measured;
 mod model;
 mod several;

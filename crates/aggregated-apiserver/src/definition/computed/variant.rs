@@ -137,6 +137,8 @@ pub trait Variant: Send + 'static {
 
     /// The number of objects of each source, and their namespaces.
     const FAN_OUT: FanOut = FanOut::One;
+    /// The largest number of objects of each source.
+    const MAX_OBJECTS: usize = 10_000;
     /// The longest time that the completion of the objects of one source may take; `None`: they are not completed.
     const COMPLETION_TIMEOUT: Option<Duration> = None;
 
@@ -183,6 +185,7 @@ impl<C: Computed> Variant for Only<C> {
     const MEASURED_AT_LATEST: Duration = C::MEASURED_AT_LATEST;
 
     const FAN_OUT: FanOut = C::FAN_OUT;
+    const MAX_OBJECTS: usize = C::MAX_OBJECTS;
     const COMPLETION_TIMEOUT: Option<Duration> = C::COMPLETION_TIMEOUT;
 
     fn compute_all(source: &C::Source, related: &C::Related) -> Vec<C> {

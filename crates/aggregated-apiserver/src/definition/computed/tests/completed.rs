@@ -12,20 +12,28 @@ const WAIT: &str = "wait";
 const FAIL: &str = "fail";
 const PANIC: &str = "panic";
 const NONE: &str = "none";
+/// Takes a second.
+pub(super) const SLOW: &str = "slow";
+/// Fails after a second.
+pub(super) const SLOW_FAIL: &str = "slow-fail";
+/// Panics when it is dropped because of its timeout.
+pub(super) const PANIC_IN_DROP: &str = "panic-in-drop";
+/// The computation panics, so there is no completion.
+pub(super) const BROKEN: &str = "broken";
 
 /// The completions of one test: tests run concurrently, and differ by the prefix of their values.
 #[derive(Default)]
-struct Calls {
+pub(super) struct Calls {
     /// The number of calls for each value.
-    made: BTreeMap<String, usize>,
-    running: usize,
+    pub made: BTreeMap<String, usize>,
+    pub running: usize,
     most_running: usize,
 }
 
 static CALLS: LazyLock<Mutex<BTreeMap<String, Calls>>> = LazyLock::new(Mutex::default);
 static GO: LazyLock<Notify> = LazyLock::new(Notify::new);
 
-fn calls<T>(test: &str, look: impl FnOnce(&mut Calls) -> T) -> T {
+pub(super) fn calls<T>(test: &str, look: impl FnOnce(&mut Calls) -> T) -> T {
     look(CALLS.lock().unwrap().entry(test.to_owned()).or_default())
 }
 
@@ -46,6 +54,14 @@ impl Drop for Running {
     }
 }
 
+struct PanicsInDrop;
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
 impl Computed for Priced {
     type Source = ConfigMap;
     type Related = ();
@@ -54,6 +70,7 @@ impl Computed for Priced {
 
     fn compute(source: &ConfigMap, (): &()) -> Option<Self> {
         let value = source.data.as_ref()?.get("value")?.clone();
+        assert!(!value.contains(BROKEN), "cannot be computed");
         Some(Self::new(source.metadata.name.as_deref()?, PricedSpec { value, price: None }))
     }
 
@@ -72,6 +89,15 @@ impl Computed for Priced {
             FAIL => return Err("no price".into()),
             PANIC => panic!("no price"),
             NONE => return Ok(None),
+            SLOW => tokio::time::sleep(Duration::from_secs(1)).await,
+            SLOW_FAIL => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                return Err("no price".into());
+            }
+            PANIC_IN_DROP => {
+                let _panics = PanicsInDrop;
+                std::future::pending::<()>().await;
+            }
             _ => tokio::task::yield_now().await,
         }
         object.spec.price = parts.next();
@@ -79,27 +105,27 @@ impl Computed for Priced {
     }
 }
 
-fn start_priced() -> Fixture {
+pub(super) fn start_priced() -> Fixture {
     start_of::<Priced>(SourceOptions::ALL)
 }
 
 impl Fixture {
-    fn set(&self, name: &str, value: &str) {
+    pub(super) fn set(&self, name: &str, value: &str) {
         self.config_maps.set(key(name), Some(config_map(name, &[("value", value)])));
     }
 
-    fn price(&self, name: &str) -> Option<String> {
+    pub(super) fn price(&self, name: &str) -> Option<String> {
         let shown = self.cache.get(&key(name))?;
         shown.object.to_tree()["spec"]["price"].as_str().map(str::to_owned)
     }
 
-    fn complete_with(&self, names: &[&str]) {
+    pub(super) fn complete_with(&self, names: &[&str]) {
         self.config_maps.complete(&names.iter().map(|name| key(name)).collect());
     }
 }
 
 /// Waits until a condition holds; the clock of the test stands still.
-async fn until(mut is_true: impl FnMut() -> bool) {
+pub(super) async fn until(mut is_true: impl FnMut() -> bool) {
     for _ in 0..10_000 {
         if is_true() {
             return;
@@ -189,8 +215,8 @@ async fn a_change_during_a_completion_causes_another_one() {
         fixture.set("a", &format!("change/ok/{number}"));
         tokio::task::yield_now().await;
     }
-    // The completion in progress ends by its timeout.
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    // The completion in progress ends by its timeout, and the next one follows after a pause.
+    tokio::time::sleep(Duration::from_secs(7)).await;
     until(|| fixture.price("a").as_deref() == Some("9")).await;
     let made = calls("change", |calls| calls.made.clone());
     assert_eq!(made.values().sum::<usize>(), 3, "{made:?}");

@@ -248,7 +248,7 @@ impl Watched {
             if due.changed.is_empty() {
                 break;
             }
-            due.changed.iter().for_each(|key| self.computation.update(key, false));
+            due.changed.iter().for_each(|key| _ = self.computation.update(key, false));
         }
         let mut told = 0;
         while let Some(changes) = self.watch.next().now_or_never() {

@@ -34,6 +34,7 @@ macro_rules! package {
 
             const OPTIONS: SourceOptions = $options;
             const FAN_OUT: FanOut = $fan_out;
+            const MAX_OBJECTS: usize = 6;
 
             fn compute_all(source: &ConfigMap, (): &()) -> Vec<Self> {
                 let items = items(source).into_iter();
@@ -145,6 +146,40 @@ async fn a_source_with_an_object_of_another_source_or_namespace_keeps_its_last_o
     fixture.config_maps.set(key("c"), Some(config_map("c", &[("vim", "1")])));
     assert_eq!(fixture.next(&mut watch).await[0].0, "vim.c");
     assert_eq!(shown(&fixture), ["default/vim.a", "default/vim.b", "default/vim.c"]);
+}
+
+/// Paths lead to objects by their names, so a name cannot contain a slash.
+#[tokio::test]
+async fn objects_with_names_that_no_path_can_contain_are_rejected() {
+    let fixture = start_of::<Everywhere>(GLOBAL);
+    for (name, row) in [("a", "x/y"), ("b", "dev/ops_vim"), ("c", "50%")] {
+        fixture.config_maps.set(key(name), Some(config_map(name, &[(row, "1")])));
+    }
+    let fixture = fixture.synced().await;
+    assert_eq!(shown(&fixture), [""; 0]);
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("vim", "1")])));
+    let (_, mut watch) = fixture.cache.subscribe(Scope::All);
+    fixture.config_maps.set(key("b"), Some(config_map("b", &[("dev_vim", "1")])));
+    events(&fixture, &mut watch, 2).await;
+    assert_eq!(shown(&fixture), ["default/vim.a", "dev/vim.b"]);
+}
+
+#[tokio::test]
+async fn a_source_with_too_many_or_too_large_objects_keeps_its_last_objects() {
+    let fixture = start_of::<Package>(SourceOptions::ALL);
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("vim", "1")])));
+    fixture.config_maps.set(key("b"), Some(config_map("b", &[("vim", "1")])));
+    let fixture = fixture.synced().await;
+    let (_, mut watch) = fixture.cache.subscribe(Scope::All);
+    let many = ["1", "2", "3", "4", "5", "6", "7"].map(|row| (row, "1"));
+    fixture.config_maps.set(key("a"), Some(config_map("a", &many)));
+    let large = "x".repeat(17 << 20);
+    let rows = [("git", &*large), ("vim", &*large)];
+    fixture.config_maps.set(key("b"), Some(config_map("b", &rows)));
+    fixture.config_maps.set(key("c"), Some(config_map("c", &many[..6])));
+    let added = events(&fixture, &mut watch, 6).await;
+    assert!(added.iter().all(|(name, _)| name.ends_with(".c")), "{added:?}");
+    assert_eq!(shown(&fixture).len(), 8);
 }
 
 #[tokio::test]
