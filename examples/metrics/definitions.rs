@@ -1,15 +1,10 @@
 //! The definitions of `metrics.k8s.io/v1beta1`, with the schemas of Kubernetes.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
-    CustomResourceDefinitionVersion, CustomResourceValidation, JSONSchemaProps,
-};
-use serde_json::{Value, json};
-
-const GROUP: &str = "metrics.k8s.io";
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Result, Value, json};
 
 /// The usage of Pods.
-pub fn pods() -> CustomResourceDefinition {
+pub fn pods() -> Result<CustomResourceDefinition> {
     let container = json!({
         "type": "object", "required": ["name", "usage"],
         "properties": {"name": {"type": "string"}, "usage": usage()},
@@ -19,7 +14,7 @@ pub fn pods() -> CustomResourceDefinition {
 }
 
 /// The usage of nodes.
-pub fn nodes() -> CustomResourceDefinition {
+pub fn nodes() -> Result<CustomResourceDefinition> {
     definition("NodeMetrics", "nodes", "Cluster", &json!({"usage": usage()}))
 }
 
@@ -34,39 +29,20 @@ fn definition(
     plural: &str,
     scope: &str,
     properties: &Value,
-) -> CustomResourceDefinition {
-    let mut schema = json!({
-        "type": "object",
-        "properties": {
-            "timestamp": {"type": "string", "format": "date-time"},
-            "window": {"type": "string"},
+) -> Result<CustomResourceDefinition> {
+    let mut schema = json!({"type": "object", "properties": properties});
+    schema["properties"]["timestamp"] = json!({"type": "string", "format": "date-time"});
+    schema["properties"]["window"] = json!({"type": "string"});
+    let schema = json!({"openAPIV3Schema": schema});
+    serde_json::from_value(json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.metrics.k8s.io")},
+        "spec": {
+            "group": "metrics.k8s.io",
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": "v1beta1", "served": true, "storage": true, "schema": schema}],
         },
-    });
-    for (name, property) in properties.as_object().into_iter().flatten() {
-        schema["properties"][name] = property.clone();
-    }
-    let schema: Option<JSONSchemaProps> = serde_json::from_value(schema).ok();
-    let version = CustomResourceDefinitionVersion {
-        name: "v1beta1".to_owned(),
-        served: true,
-        storage: true,
-        schema: Some(CustomResourceValidation { open_api_v3_schema: schema }),
-        ..CustomResourceDefinitionVersion::default()
-    };
-    let mut definition = CustomResourceDefinition {
-        spec: CustomResourceDefinitionSpec {
-            group: GROUP.to_owned(),
-            scope: scope.to_owned(),
-            names: CustomResourceDefinitionNames {
-                kind: kind.to_owned(),
-                plural: plural.to_owned(),
-                ..CustomResourceDefinitionNames::default()
-            },
-            versions: vec![version],
-            ..CustomResourceDefinitionSpec::default()
-        },
-        ..CustomResourceDefinition::default()
-    };
-    definition.metadata.name = Some(format!("{plural}.{GROUP}"));
-    definition
+    }))
 }

@@ -1,5 +1,7 @@
-//! Serves `metrics.k8s.io` from a function in Rust: `kubectl top` shows the memory and the processor time of this program.
+//! Serves the three metrics APIs from functions in Rust: `kubectl top` shows the memory and the processor time of this
+//! program, and HorizontalPodAutoscalers read its open files and the load of the machine.
 
+mod autoscaling;
 mod definitions;
 mod usage;
 
@@ -9,7 +11,7 @@ use aggregated_apiserver::backend::DirectKind;
 use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, start_logging};
 use clap::Parser;
 use standalone_apiserver::{Standalone, StandaloneArgs};
-use usage::{Measured, NodeUsage, PodUsage, this_program};
+use usage::{Measure, Measured, Usage, this_program};
 
 #[derive(Parser)]
 struct Program {
@@ -19,21 +21,27 @@ struct Program {
     standalone: StandaloneArgs,
 }
 
-/// The kinds of `metrics.k8s.io`. `measure` is called for every request.
-fn kinds(measure: impl Fn() -> Vec<Measured> + Send + Sync + 'static) -> Kinds {
-    let measure = Arc::new(measure);
-    let pods = Arc::new(PodUsage(measure.clone()));
-    let nodes = Arc::new(NodeUsage(measure));
-    Kinds::new()
-        .kind(DirectKind::new(definitions::pods(), pods))
-        .kind(DirectKind::new(definitions::nodes(), nodes))
+/// The metrics APIs. `measure` and `load` are called for every request.
+fn kinds(
+    measure: impl Fn() -> Vec<Measured> + Send + Sync + 'static,
+    load: impl Fn() -> Vec<f64> + Send + Sync + 'static,
+) -> serde_json::Result<Kinds> {
+    let measure: Measure = Arc::new(measure);
+    let pods = Arc::new(Usage::of_pods(measure.clone()));
+    let nodes = Arc::new(Usage::of_nodes(measure.clone()));
+    let kinds = Kinds::new()
+        .kind(DirectKind::new(definitions::pods()?, pods))
+        .kind(DirectKind::new(definitions::nodes()?, nodes))
+        .group_versions(autoscaling::open_files(measure))
+        .group_version(autoscaling::load_average(load));
+    Ok(kinds)
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let program = Program::parse();
     start_logging(&program.serve);
-    let kinds = kinds(|| vec![this_program()]);
+    let kinds = kinds(|| vec![this_program()], autoscaling::this_machine)?;
     if program.standalone.standalone {
         Standalone::new("metrics", kinds).run(&program.serve, &program.standalone).await?;
     } else {

@@ -1,4 +1,4 @@
-//! The backends: each read measures, because a cached measurement is wrong soon.
+//! `metrics.k8s.io`: the usage of Pods and nodes. Each read measures, because a cached measurement is wrong soon.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,14 +22,81 @@ pub struct Measured {
     pub milli_cpus: u64,
     /// The memory in bytes.
     pub memory: u64,
+    pub open_files: u32,
 }
 
-type Measure = Arc<dyn Fn() -> Vec<Measured> + Send + Sync>;
+pub type Measure = Arc<dyn Fn() -> Vec<Measured> + Send + Sync>;
 
-/// The usage of Pods.
-pub struct PodUsage(pub Measure);
-/// The usage of nodes: the sum over their containers.
-pub struct NodeUsage(pub Measure);
+/// The objects of a kind, which are measured for each read.
+pub struct Usage(Box<dyn Fn() -> Vec<DynamicObject> + Send + Sync>);
+
+impl Usage {
+    /// The usage of Pods.
+    pub fn of_pods(measure: Measure) -> Self {
+        Self(Box::new(move || pods(measure())))
+    }
+
+    /// The usage of nodes: the sum over their containers.
+    pub fn of_nodes(measure: Measure) -> Self {
+        Self(Box::new(move || nodes(measure())))
+    }
+}
+
+impl Backend for Usage {
+    type Object = DynamicObject;
+}
+
+impl Read for Usage {
+    async fn get(
+        &self,
+        context: &ReadContext,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, BackendError> {
+        let all = self.list(context, namespace).await?;
+        Ok(all.into_iter().find(|one| one.metadata.name.as_deref() == Some(name)))
+    }
+
+    async fn list(
+        &self,
+        _: &ReadContext,
+        namespace: Option<&str>,
+    ) -> Result<Vec<DynamicObject>, BackendError> {
+        let is_wanted = |one: &DynamicObject| {
+            namespace.is_none() || one.metadata.namespace.as_deref() == namespace
+        };
+        Ok((self.0)().into_iter().filter(is_wanted).collect())
+    }
+}
+
+fn pods(measured: Vec<Measured>) -> Vec<DynamicObject> {
+    let mut pods: BTreeMap<(String, String), Vec<Measured>> = BTreeMap::new();
+    for one in measured {
+        pods.entry((one.namespace.clone(), one.pod.clone())).or_default().push(one);
+    }
+    let pod = |((namespace, name), containers): ((String, String), Vec<Measured>)| {
+        let usage = |one: &Measured| json!({"name": one.container, "usage": usage(one.milli_cpus, one.memory)});
+        let of_containers: Vec<_> = containers.iter().map(usage).collect();
+        let pod = object("PodMetrics", &name, json!({"containers": of_containers}));
+        let mut pod = pod.within(&namespace);
+        pod.metadata.labels = containers.into_iter().next().map(|one| one.labels);
+        pod
+    };
+    pods.into_iter().map(pod).collect()
+}
+
+fn nodes(measured: Vec<Measured>) -> Vec<DynamicObject> {
+    let mut nodes: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for one in measured {
+        let (milli_cpus, memory) = nodes.entry(one.node).or_default();
+        *milli_cpus += one.milli_cpus;
+        *memory += one.memory;
+    }
+    let node = |(name, (milli_cpus, memory)): (String, (u64, u64))| {
+        object("NodeMetrics", &name, json!({"usage": usage(milli_cpus, memory)}))
+    };
+    nodes.into_iter().map(node).collect()
+}
 
 fn object(kind: &str, name: &str, data: serde_json::Value) -> DynamicObject {
     let kind = GroupVersionKind::gvk("metrics.k8s.io", "v1beta1", kind);
@@ -44,91 +111,6 @@ fn object(kind: &str, name: &str, data: serde_json::Value) -> DynamicObject {
 
 fn usage(milli_cpus: u64, memory: u64) -> serde_json::Value {
     json!({"cpu": format!("{milli_cpus}m"), "memory": format!("{}Ki", memory >> 10)})
-}
-
-impl PodUsage {
-    fn pods(&self, namespace: Option<&str>) -> Vec<DynamicObject> {
-        let mut pods: BTreeMap<(String, String), Vec<Measured>> = BTreeMap::new();
-        for one in (self.0)() {
-            if namespace.is_none_or(|namespace| namespace == one.namespace) {
-                let key = (one.namespace.clone(), one.pod.clone());
-                pods.entry(key).or_default().push(one);
-            }
-        }
-        let pod = |((namespace, name), containers): ((String, String), Vec<Measured>)| {
-            let labels = containers.first().map(|one| one.labels.clone());
-            let containers = containers.iter().map(
-                |one| json!({"name": one.container, "usage": usage(one.milli_cpus, one.memory)}),
-            );
-            let containers: Vec<_> = containers.collect();
-            let pod = object("PodMetrics", &name, json!({"containers": containers}));
-            let mut pod = pod.within(&namespace);
-            pod.metadata.labels = labels;
-            pod
-        };
-        pods.into_iter().map(pod).collect()
-    }
-}
-
-impl NodeUsage {
-    fn nodes(&self) -> Vec<DynamicObject> {
-        let mut nodes: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        for one in (self.0)() {
-            let (milli_cpus, memory) = nodes.entry(one.node).or_default();
-            *milli_cpus += one.milli_cpus;
-            *memory += one.memory;
-        }
-        let node = |(name, (milli_cpus, memory)): (String, (u64, u64))| {
-            object("NodeMetrics", &name, json!({"usage": usage(milli_cpus, memory)}))
-        };
-        nodes.into_iter().map(node).collect()
-    }
-}
-
-impl Backend for PodUsage {
-    type Object = DynamicObject;
-}
-
-impl Backend for NodeUsage {
-    type Object = DynamicObject;
-}
-
-impl Read for PodUsage {
-    async fn get(
-        &self,
-        _: &ReadContext,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Result<Option<DynamicObject>, BackendError> {
-        Ok(self.pods(namespace).into_iter().find(|pod| pod.metadata.name.as_deref() == Some(name)))
-    }
-
-    async fn list(
-        &self,
-        _: &ReadContext,
-        namespace: Option<&str>,
-    ) -> Result<Vec<DynamicObject>, BackendError> {
-        Ok(self.pods(namespace))
-    }
-}
-
-impl Read for NodeUsage {
-    async fn get(
-        &self,
-        _: &ReadContext,
-        _: Option<&str>,
-        name: &str,
-    ) -> Result<Option<DynamicObject>, BackendError> {
-        Ok(self.nodes().into_iter().find(|node| node.metadata.name.as_deref() == Some(name)))
-    }
-
-    async fn list(
-        &self,
-        _: &ReadContext,
-        _: Option<&str>,
-    ) -> Result<Vec<DynamicObject>, BackendError> {
-        Ok(self.nodes())
-    }
 }
 
 /// The usage of this program since its start, from Linux's `/proc`; 0 on other systems.
@@ -147,9 +129,11 @@ pub fn this_program() -> Measured {
         node: "this-machine".to_owned(),
         namespace: "default".to_owned(),
         pod: "metrics".to_owned(),
-        labels: BTreeMap::new(),
+        labels: [("app".to_owned(), "metrics".to_owned())].into(),
         container: "metrics".to_owned(),
         milli_cpus: ticks * 1000 / TICKS / seconds,
         memory: field("/proc/self/statm", 1) * PAGE,
+        open_files: std::fs::read_dir("/proc/self/fd")
+            .map_or(0, |files| files.fold(0, |count, _| count + 1)),
     }
 }

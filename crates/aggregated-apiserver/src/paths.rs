@@ -5,6 +5,8 @@
 //! [subresources](crate::subresource): handlers of axum, with the same extractors except `Parent` and `ParentKey`.
 //! [`PathParameters`] has the values of the parameters of the path.
 //!
+//! For the metrics APIs of HorizontalPodAutoscalers, [`metrics_apis`] has ready-made group versions.
+//!
 //! ```
 //! use aggregated_apiserver::paths::{GroupVersion, PathParameters};
 //! use aggregated_apiserver::{ApiServer, Kinds};
@@ -49,11 +51,14 @@
 //!   the beginning of the path, and `status` and `finalize` behind `/namespaces/NS`.
 //! - A request without a name, and with `?fieldSelector=metadata.name=a`, is authorized for the name `a`. Its handler
 //!   must return nothing else.
+//! - The pattern of a proxy must have a subresource, such as `/things/{name}/proxy`. Otherwise, the first segments of
+//!   the path below the proxy would be authorized.
 //! - An unknown path is rejected with 404, and a method without a handler with 405, both after authorization.
 //! - Limits, deadlines, long requests, the audit log and errors are those of [subresources](crate::subresource).
 //!   Admission plugins are not called, because there is no object.
 //! - The labels of metrics are the segments of the pattern, such as `{metric}`, because clients choose the values.
 
+pub mod metrics_apis;
 mod parameters;
 mod pattern;
 
@@ -66,6 +71,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use axum::handler::Handler;
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use schemars::JsonSchema;
 use serde_json::Value;
@@ -88,13 +94,21 @@ pub struct GroupVersion {
     paths: Vec<(&'static str, Arc<Subresource>)>,
     resources: Option<ListResources>,
     schemas: Vec<(String, Value)>,
+    server_rules: Vec<PolicyRule>,
 }
 
 impl GroupVersion {
     /// A group version without paths, such as `custom.metrics.k8s.io` and `v1beta2`.
     pub fn new(group: &str, version: &str) -> Self {
         let (group, version) = (group.to_owned(), version.to_owned());
-        Self { group, version, paths: Vec::new(), resources: None, schemas: Vec::new() }
+        Self {
+            group,
+            version,
+            paths: Vec::new(),
+            resources: None,
+            schemas: Vec::new(),
+            server_rules: Vec::new(),
+        }
     }
 
     /// Handles GET requests for the paths of a pattern, such as `/namespaces/{namespace}/forecasts/{city}`. HEAD has the
@@ -154,6 +168,27 @@ impl GroupVersion {
         self
     }
 
+    /// Adds a permission that the handlers need for
+    /// [`Caller::server_client`](crate::subresource::Caller::server_client). The generated manifests grant it to the
+    /// server.
+    ///
+    /// ```
+    /// use aggregated_apiserver::paths::GroupVersion;
+    /// use k8s_openapi::api::rbac::v1::PolicyRule;
+    ///
+    /// let list_pods = PolicyRule {
+    ///     api_groups: Some(vec![String::new()]),
+    ///     resources: Some(vec!["pods".to_owned()]),
+    ///     verbs: vec!["list".to_owned()],
+    ///     ..PolicyRule::default()
+    /// };
+    /// let weather = GroupVersion::new("weather.example.com", "v1").server_rule(list_pods);
+    /// ```
+    pub fn server_rule(mut self, rule: PolicyRule) -> Self {
+        self.server_rules.push(rule);
+        self
+    }
+
     /// The paths, in the order in which they are matched.
     ///
     /// # Errors
@@ -168,7 +203,11 @@ impl GroupVersion {
         }
         let mut paths: Vec<(Pattern, Arc<Subresource>)> = Vec::new();
         for (text, handlers) in &self.paths {
-            match Pattern::parse(text) {
+            let pattern = Pattern::parse(text).and_then(|pattern| {
+                let fault = proxy_fault(&pattern).filter(|_| handlers.has_paths());
+                fault.map_or(Ok(pattern), |why| Err(why.to_owned()))
+            });
+            match pattern {
                 Err(why) => faults.push(format!("path {text:?}: {why}")),
                 Ok(_) if handlers.methods().next().is_none() => {
                     faults.push(format!("path {text:?}: no method has a handler"));
@@ -208,6 +247,12 @@ impl GroupVersion {
         self.paths.iter().map(|(pattern, handlers)| (*pattern, handlers))
     }
 
+    /// The permissions that the handlers need.
+    pub(crate) fn server_rules(&self) -> impl Iterator<Item = &PolicyRule> {
+        let of_paths = self.paths.iter().flat_map(|(_, handlers)| handlers.server_rules());
+        self.server_rules.iter().chain(of_paths)
+    }
+
     /// The schemas for the OpenAPI documents, by name.
     pub(crate) fn schemas(&self) -> &[(String, Value)] {
         &self.schemas
@@ -224,6 +269,17 @@ impl fmt::Debug for GroupVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("GroupVersion").field(&self.to_string()).finish()
     }
+}
+
+/// The reason for which a proxy cannot have this pattern.
+fn proxy_fault(pattern: &Pattern) -> Option<&'static str> {
+    if pattern.subresource().is_empty() {
+        return Some(
+            "a proxy needs a subresource, such as /things/{name}/proxy, because kube-apiserver reads it from the path",
+        );
+    }
+    let has_path = pattern.parameters().any(|name| name == "path");
+    has_path.then_some("the parameter {path} is the path below the proxy; give it another name")
 }
 
 /// A group version whose patterns are valid.
@@ -252,7 +308,7 @@ impl ParsedGroupVersion {
         })
     }
 
-    /// The resources of discovery; `None` if the function of the user panics.
+    /// The resources of discovery, by name; `None` if the function of the user panics.
     pub fn resources(&self) -> Option<Vec<APIResource>> {
         let Some(resources) = &self.described.resources else { return Some(Vec::new()) };
         let listed = catch_unwind(AssertUnwindSafe(resources));
@@ -262,6 +318,8 @@ impl ParsedGroupVersion {
                 tracing::error!(suppressed, group_version, "cannot list resources: panic");
             });
         }
-        listed.ok()
+        let mut listed = listed.ok()?;
+        listed.sort_by(|one, other| one.name.cmp(&other.name));
+        Some(listed)
     }
 }

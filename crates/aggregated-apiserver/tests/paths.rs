@@ -6,11 +6,15 @@
 mod attributes;
 #[path = "paths/metrics_apis.rs"]
 mod metrics_apis;
+#[path = "paths/permissions.rs"]
+mod permissions;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use aggregated_apiserver::commands::ManifestOptions;
 use aggregated_apiserver::paths::{GroupVersion, PathParameters};
 use aggregated_apiserver::subresource::{Ended, Parameters, SubPath, Subresource};
 use aggregated_apiserver::{InProcess, Kinds};
@@ -18,6 +22,7 @@ use axum::body::Body;
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,6 +55,9 @@ fn weather() -> GroupVersion {
     };
     let all =
         async |PathParameters(path): PathParameters<BTreeMap<String, String>>| format!("{path:?}");
+    let address = async |PathParameters(path): PathParameters<BTreeMap<String, IpAddr>>| {
+        path["address"].to_string()
+    };
     let below = async |SubPath(path): SubPath| path;
     let follow = async |ended: Ended| {
         let _ = ended;
@@ -66,9 +74,10 @@ fn weather() -> GroupVersion {
         .get("/namespaces/{namespace}/{resource}/{name}/{part}", all)
         .post("/echo", async |body: String| body)
         .put("/echo", async |body: String| body)
+        .get("/addresses/{address}", address)
         .get("/panic", async || -> &'static str { panic!("a panic of a handler") })
         .get("/hang", hang)
-        .path("/files/{name}", Subresource::new("files").proxy(below))
+        .path("/files/{name}/content", Subresource::new("files").proxy(below))
         .path(
             "/follow",
             Subresource::new("follow")
@@ -77,6 +86,21 @@ fn weather() -> GroupVersion {
                 .open_ended(),
         )
         .schema::<Forecast>("com.example.weather.v1.Forecast")
+}
+
+/// The definition of `foos` in a group, in version `v1`.
+fn definition(group: &str) -> CustomResourceDefinition {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "metadata": {"name": format!("foos.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced", "names": {"kind": "Foo", "plural": "foos"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    });
+    serde_json::from_value(definition).unwrap()
 }
 
 async fn serving() -> InProcess {
@@ -107,13 +131,16 @@ async fn handlers_get_the_parameters_the_query_and_the_body() {
         ("GET", "/namespaces/n/pods/*/m", "", 200, "\"name\": \"*\""),
         ("POST", "/echo", "hello", 200, "hello"),
         ("PUT", "/echo/", "hello", 200, "hello"),
-        ("DELETE", "/files/a/b/c%20d", "", 200, "b/c%20d"),
-        ("GET", "/files/a", "", 200, ""),
+        ("DELETE", "/files/a/content/b/c%20d", "", 200, "b/c%20d"),
+        ("OPTIONS", "/files/a/content/b", "", 200, "b"),
+        ("GET", "/files/a/content", "", 200, ""),
         ("GET", "/echo", "", 405, "does not allow this method"),
         ("OPTIONS", "/echo", "", 405, "does not allow this method"),
         ("BREW", "/echo", "", 405, "does not allow this method"),
         ("POST", "/echo?dryRun=All", "", 400, "the path has no dry run"),
         ("GET", "/namespaces/n/forecasts/oslo?days=x", "", 400, "not an integer"),
+        ("GET", "/addresses/192.0.2.1", "", 200, "192.0.2.1"),
+        ("GET", "/addresses/x", "", 400, "the path is invalid: invalid IP address syntax"),
         ("GET", "/panic", "", 500, "caused the server to panic"),
         ("GET", "/hang", "", 504, "Timeout"),
         ("GET", "/unknown", "", 404, "could not find the requested resource"),
@@ -138,10 +165,10 @@ async fn hostile_paths_reach_no_handler() {
         ("/namespaces/n/status/a/m", 404),
         ("/watch/namespaces/n/pods/a/m", 404),
         ("/proxy/namespaces/n/pods/a/m", 404),
-        ("/files/a/../b", 400),
-        ("/files/a/%2E%2E/b", 400),
-        ("/files/a%2Fb", 400),
-        ("/files/%FF", 400),
+        ("/files/a/content/../b", 400),
+        ("/files/a/content/%2E%2E/b", 400),
+        ("/files/a/content%2Fb", 400),
+        ("/files/a/content/%FF", 400),
     ] {
         let (status, text) = send(&server, "GET", &format!("{ROOT}{path}"), "").await;
         assert_eq!(status, code, "{path}: {text}");
@@ -192,9 +219,13 @@ async fn discovery_follows_the_resources() {
     assert_eq!(versions, expected);
     assert_eq!(aggregated().await.0, before);
     sender.send_replace(vec![metric("pods/a"), metric("pods/b"), metric("nodes")]);
-    assert_eq!(names().await, ["pods/a", "pods/b", "nodes"]);
-    let (after, versions) = aggregated().await;
+    assert_eq!(names().await, ["nodes", "pods/a", "pods/b"]);
+    let (after, _) = aggregated().await;
+    // The order of the resources does not matter.
+    sender.send_replace(vec![metric("nodes"), metric("pods/b"), metric("pods/a")]);
+    let (reordered, versions) = aggregated().await;
     assert_ne!(after, before);
+    assert_eq!(after, reordered);
     assert_eq!(versions[0]["resources"][0]["resource"], "nodes");
     assert_eq!(versions[0]["resources"][1]["subresources"].as_array().unwrap().len(), 2);
     let group = get(&server, "/apis/weather.example.com").await;
@@ -213,6 +244,52 @@ async fn a_panic_of_the_function_keeps_the_known_resources() {
     let server = server_of(Kinds::new().group_version(listing)).await;
     sender.send_replace(false);
     assert_eq!(get(&server, ROOT).await["resources"][0]["name"], "pods/a");
+    server.runtime_kinds().serve(&definition("other.example.com")).await.unwrap();
+    assert_eq!(get(&server, ROOT).await["resources"][0]["name"], "pods/a");
+}
+
+#[tokio::test]
+async fn a_kind_of_run_time_has_no_path_of_a_group_version() {
+    let any = async || "";
+    let paths = GroupVersion::new("weather.example.com", "v1");
+    for (paths, expected) in [
+        (paths.get("/namespaces/{n}/foos/{a}/x", any), Some("/namespaces/{n}/foos/{a}/x")),
+        (weather(), Some("/namespaces/{namespace}/{resource}/{name}/{part}")),
+        (GroupVersion::new("weather.example.com", "v1").get("/search/{text}", any), None),
+    ] {
+        let server = server_of(Kinds::new().group_version(paths)).await;
+        let served = server.runtime_kinds().serve(&definition("weather.example.com")).await;
+        let error = served.err().map(|error| error.to_string());
+        assert_eq!(error.is_some(), expected.is_some(), "{error:?}");
+        if let (Some(error), Some(path)) = (error, expected) {
+            let why = format!("path {path:?} has paths of the kind foos.weather.example.com");
+            assert!(error.contains(&why), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_resources_are_listed_only_for_discovery() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let listing = weather().resources(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Vec::new()
+    });
+    let server = server_of(Kinds::new().group_version(listing)).await;
+    for (path, expected) in [
+        ("/version", 0),
+        ("/metrics", 0),
+        ("/openapi/v2", 0),
+        ("/openapi/v3", 0),
+        ("/openapi/v3/apis/weather.example.com/v1", 0),
+        ("/apis", 1),
+        (ROOT, 1),
+    ] {
+        calls.store(0, Ordering::Relaxed);
+        assert_eq!(send(&server, "GET", path, "").await.0, 200, "{path}");
+        assert_eq!(calls.load(Ordering::Relaxed), expected, "{path}");
+    }
 }
 
 #[tokio::test]
@@ -255,25 +332,7 @@ async fn openapi_has_the_paths_and_the_schemas() {
     let v2 = get(&server, "/openapi/v2").await;
     assert_eq!(v2["paths"][&path]["get"]["parameters"][0]["in"], "query");
     assert!(v2["definitions"].get("com.example.weather.v1.Forecast").is_some());
-    assert!(v3["paths"].get(format!("{ROOT}/files/{{name}}/{{path}}")).is_some());
-}
-
-#[test]
-fn manifests_register_and_grant_the_paths() {
-    let older = GroupVersion::new("weather.example.com", "v1beta1").get("/a", async || "");
-    let kinds = Kinds::new().group_version(older).group_version(weather());
-    let manifests = api_server(kinds).manifests(&ManifestOptions::default()).unwrap();
-    for expected in [
-        "name: v1.weather.example.com",
-        "name: v1beta1.weather.example.com",
-        "versionPriority: 100",
-        "versionPriority: 99",
-        "name: weather.example.com:view",
-        "- forecasts",
-    ] {
-        assert!(manifests.contains(expected), "{expected}: {manifests}");
-    }
-    assert!(!manifests.contains("weather.example.com:edit"), "{manifests}");
+    assert!(v3["paths"].get(format!("{ROOT}/files/{{name}}/content/{{path}}")).is_some());
 }
 
 #[tokio::test]
@@ -282,6 +341,7 @@ async fn conflicts_and_invalid_paths_prevent_the_start() {
     let foos = || Kinds::new().crds_from_yaml(DEFINITION).unwrap();
     let other = || GroupVersion::new("weather.example.com", "v1");
     let of_foos = || GroupVersion::new("example.com", "v1");
+    let proxy = || Subresource::new("proxy").proxy(any);
     for (kinds, expected) in [
         (
             Kinds::new()
@@ -296,6 +356,18 @@ async fn conflicts_and_invalid_paths_prevent_the_start() {
         (
             Kinds::new().group_version(other().path("/a", Subresource::new("a"))),
             "group version weather.example.com/v1: path \"/a\": no method has a handler",
+        ),
+        (
+            Kinds::new().group_version(other().path("/namespaces/{n}/a/{b}", proxy())),
+            "group version weather.example.com/v1: path \"/namespaces/{n}/a/{b}\": a proxy needs a subresource",
+        ),
+        (
+            Kinds::new().group_version(other().path("/a", proxy())),
+            "group version weather.example.com/v1: path \"/a\": a proxy needs a subresource",
+        ),
+        (
+            Kinds::new().group_version(other().path("/a/{path}/proxy", proxy())),
+            "group version weather.example.com/v1: path \"/a/{path}/proxy\": the parameter {path} is the path below the proxy",
         ),
         (
             Kinds::new().group_version(GroupVersion::new("", "v1").get("a", any)),

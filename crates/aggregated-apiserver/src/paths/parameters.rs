@@ -8,7 +8,8 @@ use serde::de::value::{Error as ValueError, MapDeserializer};
 use crate::subresource::Error;
 
 /// The values of the parameters of a path, decoded. The type has a field for each parameter of the pattern, or is a map
-/// of strings. The fields are strings, or types that are deserialized from strings.
+/// of strings. The fields are strings, or types that are deserialized from strings. A request with a value that cannot be
+/// deserialized is rejected with 400.
 #[derive(Clone, Copy, Debug)]
 pub struct PathParameters<T>(pub T);
 
@@ -25,8 +26,6 @@ impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for PathParameters<T> {
         };
         let values = values.iter().map(|(name, value)| (*name, value.as_str()));
         let read = T::deserialize(MapDeserializer::<_, ValueError>::new(values));
-        read.map(Self).map_err(|error| {
-            Error::internal(format!("the parameters do not fit the type of the handler: {error}"))
-        })
+        read.map(Self).map_err(|error| Error::bad_request(format!("the path is invalid: {error}")))
     }
 }

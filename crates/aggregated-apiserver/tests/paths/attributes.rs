@@ -1,6 +1,8 @@
 //! The attributes of paths: those of this server, and those of a real kube-apiserver.
 
-use aggregated_apiserver::auth::{Authorizers, Decision, authorizer_fn};
+use std::sync::{Arc, Mutex};
+
+use aggregated_apiserver::auth::{Attributes, Authorizers, Decision, authorizer_fn};
 use aggregated_apiserver::subresource::Subresource;
 use aggregated_apiserver::{Kinds, paths::GroupVersion};
 use axum::body::Body;
@@ -8,7 +10,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use test_cluster::{ControlPlane, Programs, unless_missing};
-use test_server::{api_server, unreachable_cluster, user};
+use test_server::{DEFINITION, api_server, unreachable_cluster, user};
 
 const GROUP: &str = "custom.metrics.k8s.io";
 
@@ -52,6 +54,11 @@ const ROWS: &[&str] = &[
     "GET /nodes = list nodes - -",
     "DELETE /nodes = deletecollection nodes - -",
     "GET /watch/nodes = watch nodes - -",
+    "GET /watch/nodes?fieldSelector=metadata.name%3Da = watch nodes - -",
+    "GET /nodes?fieldSelector=metadata.name%3Da = list nodes - a",
+    "GET /namespaces/n?fieldSelector=metadata.name%3Da = get namespaces n n",
+    "DELETE /nodes?fieldSelector=metadata.name%3Da = deletecollection nodes - -",
+    "OPTIONS /nodes/a/m =  nodes/m - a",
     "GET /watch/namespaces/n/pods/a/m = watch pods/m n a",
     "POST /watch/nodes/a = watch nodes - a",
     "GET /proxy/nodes/a/m = proxy nodes - a",
@@ -61,11 +68,13 @@ const ROWS: &[&str] = &[
     "GET /namespaces/n/pods//m = list pods/m n -",
 ];
 
-/// A row: the method, the path, and the message of a denial.
-fn rows() -> impl Iterator<Item = (&'static str, String, String)> {
+/// A row: the method, the path behind the version, the attributes, and the message of a denial.
+fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str, String)> {
     ROWS.iter().map(|row| {
-        let words: Vec<&str> = row.split(' ').collect();
-        let [method, path, _, verb, resource, namespace, name] = words[..] else { panic!("{row}") };
+        let (request, attributes) = row.split_once(" = ").unwrap();
+        let (method, path) = request.split_once(' ').unwrap();
+        let words: Vec<&str> = attributes.split(' ').collect();
+        let [verb, resource, namespace, name] = words[..] else { panic!("{row}") };
         let plural = resource.split('/').next().unwrap();
         let named = if name == "-" { String::new() } else { format!(" \"{name}\"") };
         let place = match namespace {
@@ -75,8 +84,41 @@ fn rows() -> impl Iterator<Item = (&'static str, String, String)> {
         let message = format!(
             "{plural}.{GROUP}{named} is forbidden: User \"nobody\" cannot {verb} resource \"{resource}\" in API group \"{GROUP}\" {place}"
         );
-        (method, format!("/apis/{GROUP}/v1beta2{path}"), message)
+        (method, path, attributes, message)
     })
+}
+
+/// The attributes of a request, as in a row.
+fn shown(attributes: &Attributes) -> String {
+    let Attributes::Resource { verb, resource, subresource, namespace, name, .. } = attributes
+    else {
+        panic!("{attributes:?}");
+    };
+    let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    let resource = match subresource.as_str() {
+        "" => resource.clone(),
+        subresource => format!("{resource}/{subresource}"),
+    };
+    format!("{verb} {resource} {} {}", or_dash(namespace), or_dash(name))
+}
+
+/// Sends all rows to a server whose authorizer denies and records them.
+async fn check(kinds: Kinds, group_version: &str) {
+    let recorded: Arc<Mutex<Vec<String>>> = Arc::default();
+    let record = Arc::clone(&recorded);
+    let refuses = authorizer_fn(move |_, attributes| {
+        record.lock().unwrap().push(shown(attributes));
+        Decision::no_opinion("")
+    });
+    let server = api_server(kinds).with_authorizers(Authorizers::new().with(refuses));
+    let server = server.in_process(unreachable_cluster()).await.unwrap();
+    for (method, path, attributes, _) in rows() {
+        let uri = format!("/apis/{group_version}{path}");
+        let request = Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
+        let status = server.respond(user("nobody"), request).await.status();
+        let recorded = std::mem::take(&mut *recorded.lock().unwrap());
+        assert_eq!((status.as_u16(), recorded), (403, vec![attributes.to_owned()]), "{path}");
+    }
 }
 
 #[tokio::test]
@@ -87,17 +129,12 @@ async fn paths_are_authorized_by_their_attributes() {
         .path("/namespaces/{namespace}/{resource}/{name}/{metric}", handlers())
         .path("/{resource}/{name}/{metric}", handlers())
         .get("/namespaces/{namespace}/{metric}", any);
-    let refuses = authorizer_fn(|_, _| Decision::no_opinion(""));
-    let server = api_server(Kinds::new().group_version(group_version))
-        .with_authorizers(Authorizers::new().with(refuses));
-    let server = server.in_process(unreachable_cluster()).await.unwrap();
-    for (method, path, message) in rows().filter(|(method, ..)| *method != "HEAD") {
-        let request = Request::builder().method(method).uri(&path).body(Body::empty()).unwrap();
-        let body = server.respond(user("nobody"), request).await.into_body();
-        let status: Value =
-            serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
-        assert_eq!((&status["code"], &status["message"]), (&403.into(), &message.into()), "{path}");
-    }
+    check(Kinds::new().group_version(group_version), "custom.metrics.k8s.io/v1beta2").await;
+}
+
+#[tokio::test]
+async fn kinds_are_authorized_by_the_same_attributes() {
+    check(Kinds::new().crds_from_yaml(DEFINITION).unwrap(), "example.com/v1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,7 +142,9 @@ async fn kube_apiserver_reads_the_same_attributes() {
     let Some(programs) = unless_missing(Programs::find()).unwrap() else { return };
     let control_plane = ControlPlane::start_without_controllers(&programs).unwrap();
     let client = test_server::client(&control_plane.kubeconfig()).await.unwrap();
-    for (method, path, message) in rows().filter(|(method, ..)| *method != "HEAD") {
+    // The response to HEAD has no message.
+    for (method, path, _, message) in rows().filter(|(method, ..)| *method != "HEAD") {
+        let path = format!("/apis/{GROUP}/v1beta2{path}");
         let request = Request::builder().method(method).uri(&path);
         let request = request.header("Impersonate-User", "nobody");
         let response =
