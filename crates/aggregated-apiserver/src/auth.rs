@@ -60,7 +60,9 @@
 //! }
 //!
 //! let server = ApiServer::new("foo-server", Kinds::new())
-//!     .with_authenticators(Authenticators::new().with(ApiKeys).built_in())
+//!     .with_authenticators(
+//!         Authenticators::new().front_proxy().client_certificate().with(ApiKeys).token_review(),
+//!     )
 //!     .with_authorizers(Authorizers::new().with(NoDeletions).built_in());
 //! ```
 
@@ -70,6 +72,7 @@ mod authenticators;
 mod authorizer;
 mod authorizers;
 mod call;
+mod decision_cache;
 
 pub use attributes::Attributes;
 pub use authenticator::{
@@ -80,3 +83,4 @@ pub(crate) use authenticators::{AuthenticatorEntry, TOKEN_LIMIT};
 pub use authorizer::{Authorizer, Decision, Verdict, authorizer_fn};
 pub use authorizers::Authorizers;
 pub use call::AuthError;
+pub(crate) use decision_cache::DecisionCache;

@@ -4,7 +4,7 @@
 
 use aggregated_apiserver::User;
 use aggregated_apiserver::auth::{
-    Attributes, AuthError, Authenticated, Authenticators, Authorizers, Decision,
+    Attributes, AuthError, Authenticated, Authenticators, Authorizer, Authorizers, Decision,
     TokenAuthenticator, authorizer_fn,
 };
 use futures::future::{BoxFuture, ready};
@@ -100,6 +100,53 @@ async fn requests_and_reviews_are_authorized_by_the_same_chain() {
     assert_eq!(status["status"], json!({"allowed": true}));
 }
 
+/// Fails for `escalate`, and has no opinion on other verbs.
+struct Failing;
+
+impl Authorizer for Failing {
+    fn authorize<'a>(
+        &'a self,
+        _user: &'a User,
+        attributes: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, AuthError>> {
+        Box::pin(ready(match attributes.verb() {
+            "escalate" => Err(AuthError::new("s3cret")),
+            "create" => Ok(Decision::allow("")),
+            _ => Ok(Decision::no_opinion("")),
+        }))
+    }
+}
+
+#[tokio::test]
+async fn an_authorizer_that_fails_is_an_internal_error_of_an_escalation() {
+    let chain = Authorizers::new().with(Failing).built_in();
+    let server = TestServer::builder().authorizers(chain).start().await.unwrap();
+    let roles: Api<ClusterRole> = Api::all(client(&server, "jane"));
+    let role = json!({
+        "metadata": {"name": "reader"},
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}],
+    });
+    let role = serde_json::from_value(role).unwrap();
+    let answer = roles.create(&PostParams::default(), &role).await;
+    let Err(Error::Api(status)) = answer else { panic!("{answer:?}") };
+    assert_eq!(status.code, 500);
+    assert!(!status.message.contains("s3cret"), "{}", status.message);
+}
+
+/// The user name of a server's requests to itself.
+const ITSELF: &str = "system:apiserver";
+
+#[tokio::test]
+async fn in_process_clients_review_tokens_of_own_authenticators() {
+    let chain = Authenticators::new().built_in().with_tokens(Tokens);
+    let server = TestServer::builder().authenticators(chain).start().await.unwrap();
+    let asked = json!({"spec": {"token": "token-joe"}});
+    // The client of a post-start hook has this user, too.
+    let client = server.client_as(ITSELF, ["system:masters"]);
+    let status = review::<TokenReview>(&client, asked).await["status"].clone();
+    assert_eq!(status["authenticated"], true, "{status}");
+}
+
 #[tokio::test]
 async fn a_review_of_rules_is_incomplete_with_an_authorizer_without_rules() {
     let asked = json!({"spec": {"namespace": "default"}});
@@ -155,7 +202,11 @@ async fn escalation_and_impersonation_are_authorized_by_the_chain() {
     }
 }
 
-/// Authenticates the tokens `token-USER`, for two audiences.
+/// The audience of a server without a cluster.
+const ISSUER: &str = "https://kubernetes.default.svc";
+
+/// Authenticates the tokens `token-USER` for this server and for `a`, `other-USER` for `a` and `b`, and `any-USER` for
+/// no audience.
 struct Tokens;
 
 impl TokenAuthenticator for Tokens {
@@ -163,9 +214,16 @@ impl TokenAuthenticator for Tokens {
         &'a self,
         token: &'a str,
     ) -> BoxFuture<'a, Result<Option<Authenticated>, AuthError>> {
-        let user = token.strip_prefix("token-").map(|name| {
+        let user = token.split_once('-').and_then(|(prefix, name)| {
+            let audiences: &[&str] = match prefix {
+                "token" => &["a", ISSUER],
+                "other" => &["a", "b"],
+                "any" => &[],
+                _ => return None,
+            };
             let user = User { name: name.to_owned(), ..User::default() };
-            Authenticated::new(user).with_audiences(vec!["a".to_owned(), "b".to_owned()])
+            let audiences = audiences.iter().map(ToString::to_string).collect();
+            Some(Authenticated::new(user).with_audiences(audiences))
         });
         Box::pin(ready(Ok(user)))
     }
@@ -183,15 +241,22 @@ async fn an_authenticator_of_tokens_serves_requests_and_token_reviews() {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         api.create(&PostParams::default(), &serde_json::from_value(review).unwrap()).await
     };
-    for (token, expected) in [("token-joe", 200), ("unknown", 401)] {
+    // A token for another service is rejected.
+    for (token, expected) in
+        [("token-joe", 200), ("any-joe", 200), ("other-joe", 401), ("unknown", 401)]
+    {
         let user = json!({"token": token});
         config.auth_infos[0].auth_info = Some(serde_json::from_value(user).unwrap());
         assert_eq!(code(who(config.clone()).await), expected, "{token}");
     }
     for (token, audiences, expected) in [
-        ("token-joe", json!(null), json!([true, ["a", "b"]])),
-        ("token-joe", json!(["b", "c"]), json!([true, ["b"]])),
+        ("token-joe", json!(null), json!([true, [ISSUER]])),
+        ("token-joe", json!(["a", "c"]), json!([true, ["a"]])),
         ("token-joe", json!(["c"]), json!([false, null])),
+        ("other-joe", json!(null), json!([false, null])),
+        ("other-joe", json!(["b", "c"]), json!([true, ["b"]])),
+        ("any-joe", json!(null), json!([true, [ISSUER]])),
+        ("any-joe", json!(["a"]), json!([false, null])),
         ("unknown", json!(null), json!([false, null])),
     ] {
         let asked = json!({"spec": {"token": token, "audiences": audiences}});

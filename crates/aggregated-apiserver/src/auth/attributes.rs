@@ -47,17 +47,20 @@ impl Attributes {
         }
     }
 
-    /// The length of all strings of the action and its user, in bytes.
-    pub(crate) fn length(&self, user: &User) -> usize {
-        let extra = user.extra.iter().map(|(key, values)| key.len() + lengths(values));
-        let user = user.name.len() + lengths(&user.groups) + extra.sum::<usize>();
-        user + match self {
-            Self::Resource { group, version, resource, subresource, namespace, name, .. } => {
-                let texts = [group, version, resource, subresource, namespace, name];
-                texts.map(String::len).iter().sum()
+    /// The size of all strings of the action and its user, in bytes. Each group of the user has a size, also an empty
+    /// one.
+    pub(crate) fn size(&self, user: &User) -> usize {
+        user.size()
+            + self.verb().len()
+            + match self {
+                Self::Resource {
+                    group, version, resource, subresource, namespace, name, ..
+                } => {
+                    let texts = [group, version, resource, subresource, namespace, name];
+                    texts.map(String::len).iter().sum()
+                }
+                Self::Path { path, .. } => path.len(),
             }
-            Self::Path { verb, path } => verb.len() + path.len(),
-        }
     }
 
     /// The message of a denial, in kube-apiserver's format.
@@ -112,8 +115,4 @@ impl From<&NonResourceAttributes> for Attributes {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         Self::Path { verb: text(&asked.verb), path: text(&asked.path) }
     }
-}
-
-fn lengths(texts: &[String]) -> usize {
-    texts.iter().map(String::len).sum()
 }

@@ -1,9 +1,10 @@
 //! The trait [`Authenticator`], and the request that it receives.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, ready};
+use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Uri};
 
@@ -12,8 +13,17 @@ use crate::user::User;
 
 /// An authenticator: code that finds the user of a request.
 ///
-/// Each call has a deadline of ten seconds. A call that panics or exceeds its deadline is an error. Results are not
-/// cached. Requests of the server to itself are not authenticated.
+/// Each call has a deadline of ten seconds. A call that panics or exceeds its deadline is an error. The deadline ends a
+/// call only where the future waits (`.await`). Blocking code occupies a thread of the server beyond the deadline, so
+/// run it with `tokio::task::spawn_blocking`. Results are not cached. Requests of the server to itself are not
+/// authenticated.
+///
+/// At most 100 calls run concurrently, 25 of one client or of one user of the front proxy, and at most 40 for clients
+/// whose credentials were rejected before. Further requests wait for at most ten seconds, and are rejected with 429 if
+/// too many wait.
+///
+/// Watches and other long requests continue after their credentials have expired: an authenticator is called once for a
+/// request. The server checks the permissions again every few minutes.
 ///
 /// The module [`auth`](super) has an example.
 pub trait Authenticator: Send + Sync + 'static {
@@ -23,7 +33,8 @@ pub trait Authenticator: Send + Sync + 'static {
     }
 
     /// The headers with credentials that the authenticator reads, in addition to `Authorization`. The server removes
-    /// them from requests before it passes the requests to handlers of subresources. The function is called once.
+    /// them from requests before it passes the requests to handlers of subresources and of paths. The function is called
+    /// once.
     fn credential_headers(&self) -> Vec<HeaderName> {
         Vec::new()
     }
@@ -33,8 +44,13 @@ pub trait Authenticator: Send + Sync + 'static {
     /// requests are anonymous. The server adds the group `system:authenticated` to the user. Members of the group
     /// `system:masters` are allowed everything.
     ///
+    /// An authenticator must check that the credentials are meant for this server, for example by the audience of a
+    /// token. Otherwise, a service that receives a token can use the token here. Return the
+    /// [audiences](Authenticated::with_audiences), or compare them in the authenticator. Behind kube-apiserver, the
+    /// server compares audiences only after [`with_audience`](super::Authenticators::with_audience).
+    ///
     /// # Errors
-    /// If the credentials are invalid or cannot be checked. The request is rejected with 401, and no other
+    /// If the credentials are invalid ([`AuthError::new`]) or cannot be checked ([`AuthError::unavailable`]). The request is rejected with 401, and no other
     /// authenticator is called. The error is logged, and clients do not receive it.
     fn authenticate<'a>(
         &'a self,
@@ -43,7 +59,7 @@ pub trait Authenticator: Send + Sync + 'static {
 }
 
 /// An authenticator of bearer tokens. [`Authenticators::with_tokens`](super::Authenticators::with_tokens) adds it to a
-/// chain. It has no opinion about requests without a token.
+/// chain. It is called only for requests with a token, and for TokenReviews of a standalone server.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -70,7 +86,13 @@ pub trait Authenticator: Send + Sync + 'static {
 ///
 /// let tokens = Tokens(HashMap::from([(Sha256::digest("s3cret").into(), "jane".to_owned())]));
 /// let server = ApiServer::new("foo-server", Kinds::new())
-///     .with_authenticators(Authenticators::new().with_tokens(tokens).built_in());
+///     .with_authenticators(
+///         Authenticators::new()
+///             .front_proxy()
+///             .client_certificate()
+///             .with_tokens(tokens)
+///             .token_review(),
+///     );
 /// ```
 pub trait TokenAuthenticator: Send + Sync + 'static {
     /// Returns the user of a token; `None` if another authenticator is to be called. A token has at most 16 KiB.
@@ -83,33 +105,15 @@ pub trait TokenAuthenticator: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<Authenticated>, AuthError>>;
 }
 
-/// The authenticator of requests that a [`TokenAuthenticator`] implements.
-pub(super) struct OfTokens<T>(pub T);
-
-impl<T: TokenAuthenticator> Authenticator for OfTokens<T> {
-    fn name(&self) -> &str {
-        std::any::type_name::<T>()
-    }
-
-    fn authenticate<'a>(
-        &'a self,
-        request: &'a AuthenticationRequest<'_>,
-    ) -> BoxFuture<'a, Result<Option<Authenticated>, AuthError>> {
-        match request.token {
-            Some(token) => self.0.authenticate_token(token),
-            None => Box::pin(ready(Ok(None))),
-        }
-    }
-}
-
 /// The result of an authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Authenticated {
     /// The user.
     pub user: User,
-    /// The audiences that the credentials are valid for; empty if the authenticator knows none. A TokenReview of a
-    /// standalone server returns them.
+    /// The audiences that the credentials are valid for; empty if the authenticator knows none. The server compares them
+    /// with [its own](super::Authenticators::with_audience). A TokenReview of a standalone server returns the audiences
+    /// that it requests, or else those of the server.
     pub audiences: Vec<String>,
 }
 
@@ -127,7 +131,7 @@ impl Authenticated {
 }
 
 /// The head of a request that is to be authenticated.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct AuthenticationRequest<'a> {
     pub(super) head: &'a Parts,
     pub(super) address: Option<IpAddr>,
@@ -168,12 +172,40 @@ impl<'a> AuthenticationRequest<'a> {
     }
 }
 
+/// Without headers and without the query, which may contain credentials.
+impl fmt::Debug for AuthenticationRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (method, path) = (self.method(), self.uri().path());
+        let mut shown = f.debug_struct("AuthenticationRequest");
+        shown.field("method", method).field("path", &path).finish_non_exhaustive()
+    }
+}
+
 /// A client certificate that the CA for clients has signed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientCertificate {
-    /// The user and its groups: common name and organizations.
+    /// The user and its groups: common name and organizations. The name is empty if the certificate has no common name,
+    /// for example if its identity is a URI (SPIFFE). The built-in authenticator ignores such a certificate.
     pub user: User,
     /// The certificate, in DER.
     pub der: Arc<[u8]>,
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn credentials_are_not_in_the_debug_format() {
+        let request = Request::get("/apis?token=s3cret").header("authorization", "Bearer s3cret");
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let token = Some("s3cret");
+        let request =
+            AuthenticationRequest { head: &head, address: None, certificate: None, token };
+        let shown = format!("{request:?}");
+        assert_eq!(shown, r#"AuthenticationRequest { method: GET, path: "/apis", .. }"#);
+    }
 }

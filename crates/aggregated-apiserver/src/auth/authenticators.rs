@@ -4,11 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::AUTHORIZATION;
+use http::HeaderName;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request};
 
-use super::authenticator::{Authenticator, ClientCertificate, OfTokens, TokenAuthenticator};
+use super::authenticator::{Authenticator, ClientCertificate, TokenAuthenticator};
 use super::call::caught;
 use super::{AuthError, Authenticated, AuthenticationRequest};
 
@@ -21,14 +20,19 @@ pub(crate) const TOKEN_LIMIT: usize = 16 << 10;
 /// ```
 /// # use aggregated_apiserver::auth::{Authenticator, Authenticators};
 /// # fn chain(own: impl Authenticator) -> Authenticators {
-/// // Certificates take precedence over the own authenticator, and no token is sent to the cluster.
-/// Authenticators::new().front_proxy().client_certificate().with(own)
+/// Authenticators::new().front_proxy().client_certificate().with(own).token_review()
 /// # }
 /// ```
+///
+/// This is the recommended order. kube-apiserver has authenticated the requests that it proxies, but forwards other
+/// headers of the client: an authenticator before [`front_proxy`](Self::front_proxy) can change their user. An
+/// authenticator behind [`token_review`](Self::token_review) receives a token only after the cluster has received it,
+/// and never while the cluster does not respond.
 #[derive(Clone)]
 pub struct Authenticators {
     entries: Arc<Vec<AuthenticatorEntry>>,
     credential_headers: Arc<Vec<HeaderName>>,
+    audiences: Arc<Vec<String>>,
 }
 
 /// An authenticator of a chain.
@@ -38,6 +42,14 @@ pub(crate) enum AuthenticatorEntry {
     ClientCertificate,
     TokenReview,
     Own(Arc<dyn Authenticator>),
+    Tokens(OwnTokens),
+}
+
+/// An authenticator of bearer tokens.
+#[derive(Clone)]
+pub(crate) struct OwnTokens {
+    name: &'static str,
+    authenticator: Arc<dyn TokenAuthenticator>,
 }
 
 impl Default for Authenticators {
@@ -55,7 +67,8 @@ impl fmt::Debug for Authenticators {
 impl Authenticators {
     /// An empty chain, which authenticates no client.
     pub fn new() -> Self {
-        Self { entries: Arc::default(), credential_headers: Arc::default() }
+        let (entries, credential_headers) = (Arc::default(), Arc::default());
+        Self { entries, credential_headers, audiences: Arc::default() }
     }
 
     /// Adds the built-in authenticators: the front proxy, client certificates, and reviews of tokens.
@@ -94,8 +107,34 @@ impl Authenticators {
 
     /// Adds an authenticator of bearer tokens.
     #[must_use]
-    pub fn with_tokens(self, authenticator: impl TokenAuthenticator) -> Self {
-        self.with(OfTokens(authenticator))
+    pub fn with_tokens<T: TokenAuthenticator>(self, authenticator: T) -> Self {
+        let (name, authenticator) = (std::any::type_name::<T>(), Arc::new(authenticator));
+        self.and(AuthenticatorEntry::Tokens(OwnTokens { name, authenticator }))
+    }
+
+    /// Adds an audience of the server. If an own authenticator returns [audiences](Authenticated::audiences) and none of
+    /// them is an audience of the server, the request is rejected with 401. A server without audiences, which is the
+    /// default behind kube-apiserver, accepts all audiences: its authenticators must check them. A standalone server has
+    /// the audience `https://kubernetes.default.svc`.
+    ///
+    /// ```
+    /// # use aggregated_apiserver::auth::{Authenticators, TokenAuthenticator};
+    /// # fn chain(own: impl TokenAuthenticator) -> Authenticators {
+    /// Authenticators::new().front_proxy().with_tokens(own).with_audience("foo-server")
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_audience(mut self, audience: impl Into<String>) -> Self {
+        let audience = audience.into();
+        if !self.audiences.contains(&audience) {
+            Arc::make_mut(&mut self.audiences).push(audience);
+        }
+        self
+    }
+
+    /// The audiences of the server.
+    pub fn audiences(&self) -> &[String] {
+        &self.audiences
     }
 
     fn and(mut self, entry: AuthenticatorEntry) -> Self {
@@ -103,8 +142,8 @@ impl Authenticators {
         self
     }
 
-    /// Calls the own authenticators of the chain for a token without a request, for example the token of a TokenReview.
-    /// `None` means that none of them has an opinion.
+    /// Calls the authenticators of bearer tokens for a token without a request, for example the token of a TokenReview.
+    /// `None` means that none of them has an opinion. The caller must compare the audiences.
     ///
     /// # Errors
     /// If an authenticator rejects the token, or the token is longer than 16 KiB.
@@ -115,18 +154,19 @@ impl Authenticators {
         if token.len() > TOKEN_LIMIT {
             return Err(AuthError::new("the token is too long"));
         }
-        let (mut head, ()) = Request::new(()).into_parts();
-        if let Ok(value) = HeaderValue::from_str(&format!("Bearer {token}")) {
-            head.headers.insert(AUTHORIZATION, value);
-        }
         for entry in self.entries.iter() {
-            let AuthenticatorEntry::Own(own) = entry else { continue };
-            let found = call(&**own, &head, None, (None, Some(token))).await?;
-            if let Some(Authenticated { user, audiences }) = found {
+            let AuthenticatorEntry::Tokens(own) = entry else { continue };
+            if let Some(Authenticated { user, audiences }) = own.call(token).await? {
                 return Ok(Some(Authenticated { user: user.authenticated(), audiences }));
             }
         }
         Ok(None)
+    }
+
+    /// Whether the credentials are valid for the server, same as in kube-apiserver.
+    pub(crate) fn accept(&self, authenticated: &Authenticated) -> bool {
+        let (own, given) = (self.audiences(), &authenticated.audiences);
+        own.is_empty() || given.is_empty() || given.iter().any(|one| own.contains(one))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &AuthenticatorEntry> {
@@ -148,19 +188,21 @@ impl dyn Authenticator {
         &self,
         head: &Parts,
         address: Option<IpAddr>,
-        credentials: (Option<&ClientCertificate>, Option<&str>),
+        (certificate, token): (Option<&ClientCertificate>, Option<&str>),
     ) -> Result<Option<Authenticated>, AuthError> {
-        call(self, head, address, credentials).await
+        let request = AuthenticationRequest { head, address, certificate, token };
+        let called = caught(|| self.authenticate(&request)).await;
+        called.map_err(|error| error.of(self.name()))
     }
 }
 
-async fn call(
-    authenticator: &dyn Authenticator,
-    head: &Parts,
-    address: Option<IpAddr>,
-    (certificate, token): (Option<&ClientCertificate>, Option<&str>),
-) -> Result<Option<Authenticated>, AuthError> {
-    let request = AuthenticationRequest { head, address, certificate, token };
-    let called = caught(|| authenticator.authenticate(&request)).await;
-    called.map_err(|why| AuthError::new(format!("{}: {why}", authenticator.name())))
+impl OwnTokens {
+    /// Calls the authenticator for a token.
+    ///
+    /// # Errors
+    /// Same as [`Authenticator::call`].
+    pub(crate) async fn call(&self, token: &str) -> Result<Option<Authenticated>, AuthError> {
+        let called = caught(|| self.authenticator.authenticate_token(token)).await;
+        called.map_err(|error| error.of(self.name))
+    }
 }

@@ -12,10 +12,12 @@ use crate::user::User;
 ///
 /// The authorizer is called for each permission that a request needs, and again every few minutes while a watch or
 /// another long request is open. Members of `system:masters` are allowed everything, and the authorizer is not called
-/// for them.
+/// for them. A watch or another long request continues while the authorizer fails, and ends after an hour of errors. Its
+/// credentials are not checked again.
 ///
-/// Each call has a deadline of ten seconds. A call that panics or exceeds its deadline is an error. Results are cached
-/// only if the authorizer [requests it](Authorizer::cache_ttl).
+/// Each call has a deadline of ten seconds. A call that panics or exceeds its deadline is an error. The deadline ends a
+/// call only where the future waits (`.await`). Blocking code occupies a thread of the server beyond the deadline, so
+/// run it with `tokio::task::spawn_blocking`. Results are cached only if the authorizer [requests it](Authorizer::cache_ttl).
 ///
 /// The module [`auth`](super) has an example, and [`authorizer_fn`] creates an authorizer from a function.
 pub trait Authorizer: Send + Sync + 'static {
@@ -101,7 +103,8 @@ impl Decision {
     }
 }
 
-/// Creates an authorizer from a function. Its decisions are not cached.
+/// Creates an authorizer from a function. Its decisions are not cached. The function must return at once: no deadline
+/// ends it, and it occupies a thread of the server until it returns.
 ///
 /// ```
 /// use aggregated_apiserver::auth::{Authorizers, Decision, authorizer_fn};

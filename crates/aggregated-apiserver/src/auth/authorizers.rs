@@ -5,18 +5,14 @@ use std::future::Future;
 use std::sync::Arc;
 
 use k8s_openapi::api::authorization::v1::SubjectRulesReviewStatus;
-use moka::future::Cache;
 
 use super::call::caught;
-use super::{Attributes, AuthError, Authorizer, Decision, Verdict};
+use super::{Attributes, AuthError, Authorizer, Decision, DecisionCache, Verdict};
+use crate::log_throttle::LogThrottle;
 use crate::user::User;
 
-/// The size of the cache of an authorizer, in bytes; same as that of the cache of reviews.
-const CACHE_BYTES: u64 = 8 << 20;
-/// The memory of a cached decision in addition to its strings, in bytes.
-const ENTRY: usize = 500;
-/// The length of a request, in bytes, from which its decision is not cached; same as in kube-apiserver.
-const CACHED_LENGTH: usize = 10_000;
+/// Limits the log lines about authorizers that fail.
+static FAILED: LogThrottle = LogThrottle::at_most(5);
 
 /// A chain of authorizers. They are called in the order in which they were added, until one allows, denies or fails. If
 /// none has an opinion, the action is not allowed. The default is the chain of the built-in authorizer.
@@ -44,7 +40,7 @@ enum Entry {
 /// An authorizer with its cache.
 struct Own {
     authorizer: Box<dyn Authorizer>,
-    decisions: Option<Cache<Arc<(User, Attributes)>, Decision>>,
+    decisions: Option<DecisionCache>,
 }
 
 impl Default for Authorizers {
@@ -92,7 +88,8 @@ impl Authorizers {
         self
     }
 
-    /// Calls the authorizers of the chain. Members of `system:masters` are allowed everything.
+    /// Calls the authorizers of the chain. Members of `system:masters` are allowed everything. Errors are logged, at most
+    /// five times per minute.
     ///
     /// # Errors
     /// If an authorizer fails, or the chain contains the built-in authorizer, which only a server can call.
@@ -105,7 +102,13 @@ impl Authorizers {
             return Ok(Decision::allow(""));
         }
         let unknown = || async { Err(AuthError::new("there is no built-in authorizer")) };
-        self.decide(user, attributes, unknown).await
+        let decided = self.decide(user, attributes, unknown).await;
+        if let Err(error) = &decided {
+            FAILED.log(|suppressed| {
+                tracing::warn!(suppressed, %error, "cannot authorize: an authorizer failed");
+            });
+        }
+        decided
     }
 
     /// The rules that apply to a user in a namespace, from all authorizers of the chain.
@@ -156,28 +159,20 @@ impl Authorizers {
 
 impl Own {
     fn new(authorizer: Box<dyn Authorizer>) -> Self {
-        let decisions = authorizer.cache_ttl().map(|ttl| {
-            let weigh = |key: &Arc<(User, Attributes)>, decision: &Decision| {
-                let length = key.1.length(&key.0) + decision.reason.len() + ENTRY;
-                u32::try_from(length).unwrap_or(u32::MAX)
-            };
-            Cache::builder().weigher(weigh).max_capacity(CACHE_BYTES).time_to_live(ttl).build()
-        });
+        let decisions = authorizer.cache_ttl().map(DecisionCache::new);
         Self { authorizer, decisions }
     }
 
     async fn decide(&self, user: &User, attributes: &Attributes) -> Result<Decision, AuthError> {
-        let cache = self.decisions.as_ref();
-        let Some(cache) = cache.filter(|_| attributes.length(user) < CACHED_LENGTH) else {
-            return self.call(user, attributes).await;
-        };
-        let key = Arc::new((user.clone(), attributes.clone()));
-        let decision = cache.try_get_with(key, Box::pin(self.call(user, attributes))).await;
-        decision.map_err(|why: Arc<AuthError>| AuthError::clone(&why))
+        let called = self.call(user, attributes);
+        match &self.decisions {
+            Some(cache) => cache.decide(user, attributes, called).await.0,
+            None => called.await,
+        }
     }
 
     async fn call(&self, user: &User, attributes: &Attributes) -> Result<Decision, AuthError> {
         let called = caught(|| self.authorizer.authorize(user, attributes)).await;
-        called.map_err(|why| AuthError::new(format!("{}: {why}", self.authorizer.name())))
+        called.map_err(|error| error.of(self.authorizer.name()))
     }
 }

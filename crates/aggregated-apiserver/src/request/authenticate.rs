@@ -3,23 +3,27 @@
 //! The default order is the same as in kube-apiserver's delegating servers: the front proxy's headers, a client
 //! certificate, a bearer token; anonymous without credentials. Invalid credentials are rejected, not ignored.
 
-use std::borrow::Cow;
+mod bearer_token;
+
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
 
+use bearer_token::token_once;
+
 use super::connection_priority::ConnectionPriority;
 use super::impersonate::Impersonation;
 use super::websocket;
-use crate::auth::{AuthenticatorEntry, Authenticators, ClientCertificate, TOKEN_LIMIT};
-use crate::cluster::{Asker, Cluster, DelegatedAuthentication, RequestHeader};
+use crate::auth::{
+    AuthError, Authenticated, AuthenticatorEntry, Authenticators, ClientCertificate,
+};
+use crate::cluster::{Asker, Cluster, DelegatedAuthentication, RequestHeader, Reviews};
 use crate::error::ApiError;
 use crate::log_throttle::LogThrottle;
 use crate::user::User;
@@ -56,7 +60,7 @@ impl Peer {
     pub(super) fn unknown_from(&self) -> Option<&str> {
         match self {
             Self::Connection { presented, standing }
-                if !presented.is_front_proxy && presented.client.is_none() =>
+                if !presented.is_front_proxy && presented.user().is_none() =>
             {
                 Some(standing.from())
             }
@@ -76,6 +80,14 @@ pub struct Presented {
     pub any: bool,
 }
 
+impl Presented {
+    /// The user of the client certificate, if the certificate has a common name.
+    pub fn user(&self) -> Option<&User> {
+        let user = self.client.as_ref().map(|client| &client.user);
+        user.filter(|user| !user.name.is_empty())
+    }
+}
+
 /// The configuration of authentication.
 #[derive(Clone)]
 pub struct Authentication {
@@ -89,6 +101,8 @@ pub struct Authentication {
     pub impersonation: Impersonation,
     /// Whether requests without credentials are accepted, as user `system:anonymous`.
     pub allows_anonymous: bool,
+    /// The limits of concurrent calls of own authenticators.
+    pub slots: Arc<Reviews>,
 }
 
 impl Authentication {
@@ -157,11 +171,12 @@ async fn identify(
         Peer::Connection { presented, standing } => (presented, standing),
     };
     let client = presented.client.as_ref();
+    let connection = (presented, standing, head);
     let mut token = None;
     for entry in authentication.authenticators.iter() {
         let found = match entry {
             AuthenticatorEntry::FrontProxy => user_of_proxy(authentication, presented, head),
-            AuthenticatorEntry::ClientCertificate => client.map(|client| client.user.clone()),
+            AuthenticatorEntry::ClientCertificate => presented.user().cloned(),
             AuthenticatorEntry::TokenReview => match token_once(&mut token, head)? {
                 Some(token) => Box::pin(user_of_token(authentication, standing, token)).await?,
                 None => None,
@@ -169,17 +184,15 @@ async fn identify(
             AuthenticatorEntry::Own(own) => {
                 let credentials = (client, token_once(&mut token, head)?);
                 let called = own.call(head, peer.address(), credentials);
-                match Box::pin(called).await {
-                    Ok(found) => found.map(|found| found.user),
-                    Err(error) => {
-                        standing.mark_failed();
-                        REJECTED.log(|suppressed| {
-                            tracing::warn!(suppressed, %error, "rejected a request with 401");
-                        });
-                        return Err(ApiError::unauthorized());
-                    }
-                }
+                Box::pin(user_of_program(authentication, connection, called)).await?
             }
+            AuthenticatorEntry::Tokens(own) => match token_once(&mut token, head)? {
+                Some(token) => {
+                    let called = own.call(token);
+                    Box::pin(user_of_program(authentication, connection, called)).await?
+                }
+                None => None,
+            },
         };
         if let Some(user) = found {
             return Ok(user.authenticated());
@@ -198,6 +211,38 @@ async fn identify(
 
 /// Limits the log lines about credentials that own authenticators reject.
 static REJECTED: LogThrottle = LogThrottle::at_most(5);
+
+/// The user that an authenticator of the program returns.
+async fn user_of_program(
+    authentication: &Authentication,
+    (presented, standing, head): (&Presented, &ConnectionPriority, &Parts),
+    call: impl Future<Output = Result<Option<Authenticated>, AuthError>>,
+) -> Result<Option<User>, ApiError> {
+    // A connection of the front proxy has requests of many users.
+    let proxied = user_of_proxy(authentication, presented, head);
+    let asker = match proxied.as_ref().or_else(|| presented.user()) {
+        Some(user) => Asker::User(&user.name),
+        None if standing.is_suspect() => Asker::Stranger,
+        None => Asker::Newcomer(standing.from()),
+    };
+    let Some(_slot) = authentication.slots.place(asker).await else {
+        return Err(ApiError::too_many_requests().bounded_by("reviews"));
+    };
+    let error = match call.await {
+        Ok(Some(found)) if !authentication.authenticators.accept(&found) => {
+            AuthError::new("the credentials are valid for other audiences")
+        }
+        Ok(found) => return Ok(found.map(|found| found.user)),
+        Err(error) => error,
+    };
+    if !error.is_unavailable() {
+        standing.mark_failed();
+    }
+    REJECTED.log(|suppressed| {
+        tracing::warn!(suppressed, %error, "rejected a request with 401");
+    });
+    Err(ApiError::unauthorized())
+}
 
 /// The user in the headers of the front proxy.
 fn user_of_proxy(
@@ -232,53 +277,6 @@ async fn user_of_token(
             Err(ApiError::unauthorized())
         }
     }
-}
-
-/// The bearer token of a request, which is decoded at the first call.
-///
-/// # Errors
-/// 401 if the token cannot be decoded or is too long.
-fn token_once<'t, 'h>(
-    token: &'t mut Option<Option<Cow<'h, str>>>,
-    head: &'h Parts,
-) -> Result<Option<&'t str>, ApiError> {
-    let decoded = match token.take() {
-        Some(decoded) => decoded,
-        None => bearer_token(head).map_err(|Unreadable| ApiError::unauthorized())?,
-    };
-    if decoded.as_ref().is_some_and(|decoded| decoded.len() > TOKEN_LIMIT) {
-        return Err(ApiError::unauthorized());
-    }
-    Ok(token.insert(decoded).as_deref())
-}
-
-/// The error for a token that cannot be decoded. Such a request is rejected, and is not anonymous.
-struct Unreadable;
-
-fn bearer_token(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable> {
-    let Some(value) = head.headers.get(AUTHORIZATION) else { return token_of_web_socket(head) };
-    let given = value.to_str().ok().and_then(|value| value.trim().split_once(' '));
-    let token = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let token = token.map(|(_, token)| token.trim()).filter(|token| !token.is_empty());
-    Ok(token.map(Cow::Borrowed))
-}
-
-/// Returns the token among the protocols of a WebSocket, because a browser cannot set the `Authorization` header. The
-/// request must offer another protocol too, which the connection then uses.
-fn token_of_web_socket(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable> {
-    if !websocket::is_asked_for(head) {
-        return Ok(None);
-    }
-    let protocols = || websocket::protocols(&head.headers);
-    let mut tokens = protocols().filter_map(|one| one.strip_prefix(websocket::BEARER));
-    let Some(encoded) = tokens.next() else { return Ok(None) };
-    let has_other = protocols().any(|one| !one.starts_with(websocket::BEARER));
-    if tokens.next().is_some() || !has_other {
-        return Err(Unreadable);
-    }
-    let token = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| Unreadable)?;
-    let token = String::from_utf8(token).map_err(|_| Unreadable)?;
-    if token.is_empty() { Err(Unreadable) } else { Ok(Some(Cow::Owned(token))) }
 }
 
 fn user_of_headers(header: &RequestHeader, headers: &HeaderMap) -> Option<User> {
@@ -332,14 +330,19 @@ mod tests {
         }
     }
 
-    async fn ask(presented: Presented, headers: &[(&str, &str)]) -> Result<User, ApiError> {
-        let authentication = Authentication {
+    fn authentication() -> Authentication {
+        Authentication {
             authenticators: Authenticators::default(),
             delegated: Arc::new(ArcSwap::from_pointee(delegated())),
             cluster: None,
             impersonation: Impersonation::Refused,
             allows_anonymous: true,
-        };
+            slots: Arc::new(Reviews::new()),
+        }
+    }
+
+    async fn ask(presented: Presented, headers: &[(&str, &str)]) -> Result<User, ApiError> {
+        let authentication = authentication();
         let mut request = Request::builder();
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -351,6 +354,46 @@ mod tests {
 
     fn proxy() -> Presented {
         Presented { is_front_proxy: true, any: true, ..Presented::default() }
+    }
+
+    #[tokio::test]
+    async fn only_invalid_credentials_make_a_client_suspect() {
+        let mut authentication = authentication();
+        authentication.authenticators = Authenticators::new().with_audience("ours");
+        for (result, expected) in [
+            (Err(AuthError::new("invalid")), true),
+            (Err(AuthError::unavailable("down")), false),
+            (Ok(Authenticated::new(User::default()).with_audiences(vec!["x".to_owned()])), true),
+        ] {
+            let (standing, presented) = (ConnectionPriority::default(), Presented::default());
+            let (head, ()) = Request::new(()).into_parts();
+            let call = async { result.map(Some) };
+            let answer =
+                user_of_program(&authentication, (&presented, &standing, &head), call).await;
+            assert_eq!(answer.unwrap_err().reason(), Reason::Unauthorized);
+            assert_eq!(standing.is_suspect(), expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_client_cannot_use_all_slots_of_authenticators() {
+        let authentication = authentication();
+        let mut held = Vec::new();
+        for _ in 0..25 {
+            held.extend(authentication.slots.place(Asker::Newcomer("")).await);
+        }
+        let call = async |presented: Presented, name: &str| {
+            let request = Request::get("/").header("x-remote-user", name);
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            let standing = ConnectionPriority::default();
+            let found = async { Ok(Some(Authenticated::new(User::default()))) };
+            user_of_program(&authentication, (&presented, &standing, &head), found).await
+        };
+        let refused = call(Presented::default(), "jane").await.unwrap_err();
+        assert_eq!(refused.reason(), Reason::TooManyRequests);
+        assert!(call(proxy(), "jane").await.unwrap().is_some());
+        held.clear();
+        assert!(call(Presented::default(), "jane").await.unwrap().is_some());
     }
 
     #[tokio::test]
@@ -379,28 +422,6 @@ mod tests {
         assert_eq!(error.reason(), Reason::Unauthorized);
         let no_name = ask(proxy(), &[("x-remote-group", "dev")]).await;
         assert_eq!(no_name.unwrap_err().reason(), Reason::Unauthorized);
-    }
-
-    #[test]
-    fn bearer_tokens_are_read_from_websocket_subprotocols() {
-        const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-        let ask = |protocols: String| {
-            let request = Request::builder().header("connection", "upgrade");
-            let request = request.header("upgrade", "websocket");
-            let request = request.header("sec-websocket-protocol", protocols);
-            let (head, ()) = request.body(()).unwrap().into_parts();
-            bearer_token(&head).map(|token| token.map(Cow::into_owned)).map_err(|Unreadable| ())
-        };
-        assert_eq!(ask(format!("{BEARER}czNjcmV0, other")), Ok(Some("s3cret".to_owned())));
-        assert_eq!(ask("other".to_owned()), Ok(None));
-        for broken in ["!!!!, other", "czNjcmV0", ", other", "/w, other"] {
-            assert_eq!(ask(format!("{BEARER}{broken}")), Err(()), "{broken}");
-        }
-        assert_eq!(ask(format!("{BEARER}eA, {BEARER}eQ, other")), Err(()));
-        // Without a WebSocket upgrade, the protocols are ignored.
-        let request = Request::builder().header("sec-websocket-protocol", format!("{BEARER}eA, x"));
-        let (head, ()) = request.body(()).unwrap().into_parts();
-        assert!(matches!(bearer_token(&head), Ok(None)));
     }
 
     #[tokio::test]

@@ -1,10 +1,9 @@
 //! Authorization of requests.
 //!
 //! The chain of authorizers decides whether the caller is allowed to make the request; by default, a SubjectAccessReview
-//! asks the cluster. A computed kind must not
-//! bypass the permissions on its sources and lookups. A request for a computed kind therefore also needs the same verb
-//! on the source and on the lookups, unless the kind declares that a lookup is visible to all readers of the source. If
-//! the cluster does not answer, the request is rejected.
+//! asks the cluster. A computed kind must not bypass the permissions on its sources and lookups. A request for a
+//! computed kind therefore also needs the same verb on the source and on the lookups, unless the kind declares that a
+//! lookup is visible to all readers of the source. If an authorizer fails, the request is rejected.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use crate::verb::Verb;
 
 /// The interval between the checks of a watch's permissions; a random time of up to the same length is added.
 const ASK_AGAIN: Duration = Duration::from_secs(3 * 60);
-/// The longest time that a watch continues while the cluster does not answer.
+/// The longest time that a watch continues while authorizers fail, for example because the cluster does not answer.
 const UNANSWERED: Duration = Duration::from_secs(60 * 60);
 
 /// The permission of a long request, which is checked again while the request is in progress.
@@ -319,7 +318,8 @@ async fn ask_why(
             return ApiError::too_many_requests().bounded_by("reviews");
         }
         let what = attributes.denied_to(user);
-        ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
+        let until = error.until();
+        ApiError::internal(format!("{error}; {until}, {what}")).caused_by(error.why())
     })?;
     *given = decision;
     if given.is_allowed() {

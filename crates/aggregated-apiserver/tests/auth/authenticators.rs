@@ -150,6 +150,22 @@ async fn authenticators_are_called_in_the_order_of_the_chain() {
 }
 
 #[tokio::test]
+async fn certificates_without_a_common_name_are_visible_to_authenticators() {
+    let calls = Calls::default();
+    let chain = Authenticators::new().built_in().with(ApiKeys(calls.clone()));
+    let server = server(chain).await;
+    let files = server.files.path();
+    let uri = "spiffe://example.com/jane";
+    let jane = server.files.authority.client_of_uri(files, "spiffe", uri).unwrap();
+    let mut client = server.h2(Some(&jane)).await;
+    // The built-in authenticator finds no user in the certificate.
+    assert_eq!(who(&mut client, &[]).await, "401");
+    assert_eq!(calls.take(), [format!("GET {FOOS} true  -")]);
+    let robot = who(&mut client, &[("x-api-key", "robot")]).await;
+    assert_eq!(robot, "robot is in system:authenticated");
+}
+
+#[tokio::test]
 async fn tokens_are_authenticated_from_the_header_and_from_websockets() {
     let calls = Calls::default();
     let chain = Authenticators::new().with(ApiKeys(calls.clone())).with_tokens(Tokens);

@@ -10,6 +10,7 @@ use aggregated_apiserver::auth::{
 use aggregated_apiserver::{InProcess, User};
 use futures::future::BoxFuture;
 use http_body_util::BodyExt;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde_json::Value;
 use test_server::{
     admin, api_server, ask_as, permissive_cluster, request, unreachable_cluster, user,
@@ -72,6 +73,31 @@ fn own(calls: &Calls, name: &'static str, does: Does) -> Own {
     Own { name, does, cached: None, calls: calls.clone() }
 }
 
+#[tokio::test]
+async fn decisions_about_long_requests_are_not_cached() {
+    let calls = Calls::default();
+    let one = Own { cached: Some(Duration::from_secs(60)), ..own(&calls, "one", Does::Allow) };
+    let chain = Authorizers::new().with(one);
+    let attributes = |verb: String| {
+        Attributes::from(&ResourceAttributes { verb: Some(verb), ..ResourceAttributes::default() })
+    };
+    let get = attributes("get".to_owned());
+    let jane = user("jane");
+    let groups = User { groups: vec![String::new(); 1_000_000], ..jane.clone() };
+    let uid = User { uid: Some("u".repeat(20_000)), ..jane.clone() };
+    for (name, user, attributes, expected) in [
+        ("short", &jane, &get, 1),
+        ("verb", &jane, &attributes("v".repeat(3 << 20)), 2),
+        ("empty groups", &groups, &get, 2),
+        ("uid", &uid, &get, 2),
+    ] {
+        for _ in 0..2 {
+            assert!(chain.authorize(user, attributes).await.unwrap().is_allowed());
+        }
+        assert_eq!(calls.take().len(), expected, "{name}");
+    }
+}
+
 /// A server with this chain. Its cluster allows everything.
 async fn server(chain: Authorizers) -> InProcess {
     let server = api_server(kinds()).with_authorizers(chain);
@@ -128,7 +154,7 @@ async fn errors_hangs_and_panics_reject_the_request_and_end_the_chain() {
         let began = Instant::now();
         let (status, message) = list(&server).await;
         assert_eq!(status, 500);
-        let expected = "Internal error occurred: an authorizer did not respond; until it does, User \"jane\" cannot list";
+        let expected = "Internal error occurred: an authorizer failed; until it decides, User \"jane\" cannot list";
         assert!(message.starts_with(expected) && !message.contains(SECRET), "{message}");
         assert!(began.elapsed() <= Duration::from_secs(11), "{:?}", began.elapsed());
         assert_eq!(calls.take(), ["a jane list"]);
