@@ -1,9 +1,8 @@
 //! Discovery: the served kinds and their verbs.
 //!
 //! All documents are generated when the server starts, and when resources of a group version change. They are served
-//! from memory. They are available before any source
-//! is synced and while the cluster is unavailable, because a server without discovery blocks the deletion of namespaces
-//! in the whole cluster.
+//! from memory. They are available before any source is synced and while the cluster is unavailable, because a server
+//! without discovery blocks the deletion of namespaces in the whole cluster.
 
 mod aggregated;
 mod legacy;
@@ -136,6 +135,9 @@ impl<'a> Groups<'a> {
         for (served, listed) in kinds.group_versions().iter().zip(listed) {
             let described = served.paths.described();
             groups.version(described.group(), described.version()).listed = listed;
+        }
+        for (group, version) in kinds.retained_group_versions() {
+            groups.version(group, version);
         }
         let Self(mut groups) = groups;
         // A definition can exist without a served version.

@@ -163,7 +163,7 @@ pub mod serving {
     pub use crate::record::prometheus_client;
     pub use crate::server::{
         AdmissionPluginName, AuditArgs, ClusterClient, EtcdArgs, LoggingFormat, PendingReadiness,
-        PostStart, Stopped, TracingArgs,
+        PostStart, Stopped, TracingArgs, WebhookReadFailurePolicy,
     };
 }
 

@@ -424,7 +424,8 @@ impl Handler {
 
     /// Adds an audit ID to a request, unless the request has a usable one.
     fn name(&self, head: &mut Parts) {
-        let is_usable = |id: &HeaderValue| (1..=LONGEST_AUDIT_ID).contains(&id.len());
+        let is_usable =
+            |id: &HeaderValue| (1..=LONGEST_AUDIT_ID).contains(&id.len()) && id.to_str().is_ok();
         if !head.headers.get(AUDIT_ID).is_some_and(is_usable) {
             let random = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
             let id = uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid();

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{BackendStore, DirectReader};
+use crate::backend::{BackendStore, DirectReader, DirectSession, Writes};
 use crate::kind::{Kind, MOST_RIGHTS, MissingRights, ProtectedFields, ReviewHandler, Version};
 use crate::object::Object;
 use crate::paths::ParsedGroupVersion;
 use crate::storage::{self, Collection, MARK_BITS, Revision, Store, StoreError};
+use crate::user::User;
 use crate::watch_cache::WatchCache;
 
 pub use visibility_marker::Marker;
@@ -104,8 +105,8 @@ pub enum Backing {
     Stored(Arc<dyn Store>),
     /// A backend of the user. Reads are answered from the cache, and writes go to the backend.
     Virtual(VirtualBacking),
-    /// A backend of the user that is called for every read. The kind is read-only.
-    Direct(Arc<DirectReader>),
+    /// A backend of the user that is called for every read.
+    Direct(DirectBacking),
     /// A computation. The kind is read-only; callers need permission to read its sources.
     Computed(Arc<ComputedFrom>),
     /// A handler of reviews. Objects are not stored and cannot be read.
@@ -126,6 +127,22 @@ impl VirtualBacking {
     /// The backing of a kind with this store.
     pub fn new(backend: Arc<BackendStore>) -> Self {
         Self { store: backend.clone(), backend }
+    }
+}
+
+/// The backend of a direct kind.
+#[derive(Clone)]
+pub struct DirectBacking {
+    /// Reads the objects.
+    pub reader: Arc<DirectReader>,
+    /// The writes of one request. Only that request has this value.
+    session: Option<(Arc<dyn Store>, Arc<DirectSession>)>,
+}
+
+impl DirectBacking {
+    /// The backing of a kind with this reader.
+    pub fn new(reader: Arc<DirectReader>) -> Self {
+        Self { reader, session: None }
     }
 }
 
@@ -218,17 +235,63 @@ impl ServedKind {
             Backing::Stored(store) | Backing::Virtual(VirtualBacking { store, .. }) => {
                 Some((store, Collection::new(&self.kind.collection())))
             }
-            Backing::Direct(_)
-            | Backing::Computed(_)
-            | Backing::Reviewed(_)
-            | Backing::Elsewhere => None,
+            Backing::Direct(DirectBacking { session, .. }) => {
+                let (store, _) = session.as_ref()?;
+                Some((store, Collection::new(&self.kind.collection())))
+            }
+            Backing::Computed(_) | Backing::Reviewed(_) | Backing::Elsewhere => None,
+        }
+    }
+
+    /// The writes of this request, if the kind is a direct one.
+    pub fn direct_session(&self) -> Option<&Arc<DirectSession>> {
+        let Backing::Direct(DirectBacking { session, .. }) = &self.backing else { return None };
+        session.as_ref().map(|(_, session)| session)
+    }
+
+    /// The same kind for the writes of a request of this user.
+    #[must_use]
+    pub fn written_by(&self, user: &Arc<User>) -> Self {
+        let Backing::Direct(DirectBacking { reader, .. }) = &self.backing else {
+            return self.clone();
+        };
+        let (kind, user) = (Arc::clone(&self.kind), Arc::clone(user));
+        let session = DirectSession::new(kind, Arc::clone(reader), user, self.cache.sequencer());
+        let session = Arc::new(session);
+        let session = Some((Arc::clone(&session) as Arc<dyn Store>, session));
+        let backing = Backing::Direct(DirectBacking { reader: Arc::clone(reader), session });
+        Self { backing, ..self.clone() }
+    }
+
+    /// Whether clients create objects of the kind that are counted and stored.
+    pub fn is_written(&self) -> bool {
+        match &self.backing {
+            Backing::Direct(DirectBacking { reader, .. }) => reader.writes() != Writes::default(),
+            _ => self.store().is_some(),
+        }
+    }
+
+    /// Whether the backend of the kind receives dry runs.
+    pub fn validates_dry_run(&self) -> bool {
+        match &self.backing {
+            Backing::Virtual(VirtualBacking { backend, .. }) => backend.validates_dry_run(),
+            Backing::Direct(DirectBacking { reader, .. }) => reader.validates_dry_run(),
+            _ => false,
+        }
+    }
+
+    /// Whether the backend of the kind stores `managedFields`.
+    pub fn keeps_managed_fields(&self) -> bool {
+        match &self.backing {
+            Backing::Direct(DirectBacking { reader, .. }) => reader.keeps("managedFields"),
+            _ => true,
         }
     }
 }
 
 impl ServedKind {
     /// The same kind with a cache of these objects.
-    pub async fn with_objects(&self, objects: Vec<Arc<Object>>) -> Self {
+    pub async fn with_objects(&self, objects: Vec<(Arc<Object>, Option<Revision>)>) -> Self {
         let cache = self.cache.with_objects(objects).await;
         Self { cache: Arc::new(cache), ..self.clone() }
     }
@@ -279,6 +342,8 @@ pub struct ServedGroupVersion {
 pub struct ServedKinds {
     kinds: Vec<ServedKind>,
     group_versions: Arc<[ServedGroupVersion]>,
+    /// The groups and versions that stay in discovery without a kind.
+    retained: Vec<(String, String)>,
 }
 
 impl ServedKinds {
@@ -315,6 +380,21 @@ impl ServedKinds {
     pub fn remove(&mut self, is_meant: impl Fn(&ServedKind) -> bool) -> Option<ServedKind> {
         let place = self.kinds.iter().position(is_meant)?;
         Some(self.kinds.remove(place))
+    }
+
+    /// Keeps the group versions of a kind in discovery, also without a kind.
+    pub fn retain_group_versions(&mut self, kind: &Kind) {
+        for version in &kind.versions {
+            let group_version = (kind.group.clone(), version.name.clone());
+            if !self.retained.contains(&group_version) {
+                self.retained.push(group_version);
+            }
+        }
+    }
+
+    /// The groups and versions that stay in discovery without a kind.
+    pub fn retained_group_versions(&self) -> &[(String, String)] {
+        &self.retained
     }
 
     /// Iterates over all kinds.

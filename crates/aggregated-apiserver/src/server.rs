@@ -39,9 +39,13 @@ mod stored_definition;
 mod streams;
 mod tls;
 mod version;
+mod webhooks;
 
 pub(crate) use args::encryption;
-pub use args::{AdmissionPluginName, Args, AuditArgs, EtcdArgs, LoggingFormat, TracingArgs};
+pub use args::{
+    AdmissionPluginName, Args, AuditArgs, EtcdArgs, LoggingFormat, TracingArgs,
+    WebhookReadFailurePolicy,
+};
 pub use hooks::PostStart;
 pub use kept_objects::{StoredObject, StoredObjects};
 pub use logging::start_logging;
@@ -58,9 +62,10 @@ use std::time::Duration;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::UnreadConfigurations;
 use crate::auth::{Authenticators, Authorizers};
 use crate::clock::Clock;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Reviews};
 use crate::definition::{self, Kinds};
 use crate::document::Document;
 use crate::error::StartError;
@@ -79,6 +84,7 @@ use memory::{Bounds, Contents, Records, Said};
 use object_copy::Copied;
 use plain::PlainPorts;
 use serving_certificate::Identity;
+use webhooks::WebhookOptions;
 
 /// A configured server, with its name and its kinds.
 ///
@@ -93,6 +99,7 @@ pub struct ApiServer {
     kinds: Kinds,
     clock: Clock,
     disabled: Vec<AdmissionPluginName>,
+    unread_webhooks: WebhookReadFailurePolicy,
     kubernetes: Option<String>,
     commit: String,
     documents: Vec<(String, Document)>,
@@ -132,6 +139,7 @@ impl ApiServer {
             kinds,
             clock: Clock::system(),
             disabled: Vec::new(),
+            unread_webhooks: WebhookReadFailurePolicy::default(),
             kubernetes: None,
             commit: String::new(),
             documents: Vec::new(),
@@ -195,7 +203,17 @@ impl ApiServer {
     }
 
     /// Disables an admission plugin. Without a cluster, NamespaceLifecycle would find no namespace, and ResourceQuota
-    /// no quota.
+    /// no quota. A server for a cluster that it cannot read refuses all writes unless both plugins of webhooks are
+    /// disabled.
+    ///
+    /// ```
+    /// use aggregated_apiserver::serving::AdmissionPluginName;
+    /// use aggregated_apiserver::{ApiServer, Kinds};
+    ///
+    /// let server = ApiServer::new("foo-server", Kinds::new())
+    ///     .without_admission_plugin(AdmissionPluginName::MutatingAdmissionWebhook)
+    ///     .without_admission_plugin(AdmissionPluginName::ValidatingAdmissionWebhook);
+    /// ```
     #[must_use]
     pub fn without_admission_plugin(mut self, plugin: AdmissionPluginName) -> Self {
         self.disabled.push(plugin);
@@ -338,6 +356,14 @@ impl ApiServer {
     fn limits(&self, bounds: Bounds) -> Limits {
         let is_enabled = |plugin| !self.disabled.contains(&plugin);
         Limits {
+            webhooks: WebhookOptions {
+                mutating: is_enabled(AdmissionPluginName::MutatingAdmissionWebhook),
+                validating: is_enabled(AdmissionPluginName::ValidatingAdmissionWebhook),
+                unread: match self.unread_webhooks {
+                    WebhookReadFailurePolicy::Fail => UnreadConfigurations::Refuse,
+                    WebhookReadFailurePolicy::Ignore => UnreadConfigurations::Admit,
+                },
+            },
             looks_at_namespaces: is_enabled(AdmissionPluginName::NamespaceLifecycle),
             enforces_quotas: is_enabled(AdmissionPluginName::ResourceQuota),
             namespace_limit: self.namespace_limit,
@@ -368,8 +394,9 @@ impl ApiServer {
         tls::install_provider();
         // Errors in the kinds are reported first.
         let kinds = self.parse_own_kinds()?;
-        let config = args.cluster_config().await?;
+        let mut config = args.cluster_config().await?;
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        config.default_namespace.clone_from(&namespace);
         let client =
             Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))?;
         self.memory_limit = self.memory_limit.or_else(memory::limit);
@@ -415,8 +442,7 @@ impl ApiServer {
         self.open_store(args, bounds)?;
         let namespace = args.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let loopback = Loopback::default();
-        let cluster = Cluster::new(loopback.client_of_itself());
-        let cluster = cluster.with_authorizers(self.authorizers.clone());
+        let cluster = loopback.cluster().with_authorizers(self.authorizers.clone());
         let cluster = (cluster, Impersonation::Authorized);
         self.listen((args, bounds), kinds, cluster, namespace, loopback)
     }
@@ -474,6 +500,7 @@ impl ApiServer {
     ) -> Result<BoundServer, StartError> {
         self.hooks.validate()?;
         self.disabled.extend(&args.disable_admission_plugins);
+        self.unread_webhooks = args.webhook_configurations_failure_policy;
         self.namespace_limit = args.store_namespace_limit;
         self.request_timeout = args.request_timeout;
         if args.drop_managed_fields {
@@ -512,15 +539,27 @@ impl ApiServer {
     /// # Errors
     /// If a kind cannot be served.
     pub async fn in_process(
-        mut self,
+        self,
         cluster: impl Into<ClusterClient>,
     ) -> Result<InProcess, StartError> {
+        let (running, unready) = self.in_process_unready(cluster).await?;
+        unready.mark_ready();
+        Ok(running)
+    }
+
+    /// Starts the server within this process, without a socket. Its post-start hooks run once
+    /// [`PendingReadiness::mark_ready`] is called, so that the caller can create objects first.
+    ///
+    /// # Errors
+    /// If a kind cannot be served.
+    pub async fn in_process_unready(
+        mut self,
+        cluster: impl Into<ClusterClient>,
+    ) -> Result<(InProcess, PendingReadiness), StartError> {
         let loopback = Loopback::default();
         let (cluster, impersonation) = match cluster.into() {
             ClusterClient::Client(client) => (Cluster::new(client), Impersonation::Refused),
-            ClusterClient::Loopback => {
-                (Cluster::new(loopback.client_of_itself()), Impersonation::Authorized)
-            }
+            ClusterClient::Loopback => (loopback.cluster(), Impersonation::Authorized),
         };
         let cluster = cluster.with_authorizers(self.authorizers.clone());
         let authentication = Authentication {
@@ -529,6 +568,7 @@ impl ApiServer {
             cluster: Some(cluster.clone()),
             impersonation,
             allows_anonymous: true,
+            slots: Arc::new(Reviews::new()),
         };
         let closing = CancellationToken::new();
         let guard = closing.clone().drop_guard();
@@ -550,8 +590,9 @@ impl ApiServer {
         )
         .await?;
         loopback.connect(&assembled.handler);
-        assembled.run(*hooks, &loopback, &cluster, &closing);
-        Ok(InProcess { assembled, loopback, _closing: guard })
+        let unready = PendingReadiness::new();
+        assembled.run(*hooks, &loopback, &cluster, (&closing, &unready.0.subscribe()));
+        Ok((InProcess { assembled, loopback, _closing: guard }, unready))
     }
 
     /// The manifests of the deployment, as YAML.

@@ -62,7 +62,8 @@ impl User {
         let of_text = |text: &String| TEXT + text.len();
         let of_list = |texts: &[String]| texts.iter().map(of_text).sum::<usize>();
         let extra = self.extra.iter().map(|(key, values)| of_text(key) + of_list(values));
-        self.name.len() + of_list(&self.groups) + extra.sum::<usize>()
+        let uid = self.uid.as_ref().map_or(0, of_text);
+        self.name.len() + uid + of_list(&self.groups) + extra.sum::<usize>()
     }
 
     /// Whether the user is part of the control plane: it collects garbage, empties namespaces, or counts usage. No

@@ -31,7 +31,7 @@ pub use redact::Redacted;
 pub use review::review;
 pub use selection::Selection;
 pub use step::Step;
-pub use subresource::{Action, ServedSubresource, subresources};
+pub use subresource::{Action, ServedSubresource, subresources, verb_of_options};
 pub use watch::{
     Bookmark, Event, EventType, ObjectEvent, WatchOptions, WatchStart, WatchStream, watch,
 };
@@ -86,7 +86,7 @@ pub fn verbs(served: &ServedKind) -> &'static [Verb] {
             Verb::Watch,
         ],
         Backing::Virtual(ref backing) => of_backend(backing.backend.writes()),
-        Backing::Direct(_) => &[Verb::Get, Verb::List],
+        Backing::Direct(ref backing) => of_direct(backing.reader.writes()),
         Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
         Backing::Reviewed(_) => &[Verb::Create],
         Backing::Elsewhere => &[],
@@ -105,6 +105,21 @@ fn of_backend(writes: Writes) -> &'static [Verb] {
         (true, false, true) => &[Delete, DeleteCollection, Get, List, Create, Watch],
         (false, true, true) => &[Delete, DeleteCollection, Get, List, Patch, Update, Watch],
         (true, true, true) => &[Delete, DeleteCollection, Get, List, Patch, Create, Update, Watch],
+    }
+}
+
+/// The verbs of a direct kind, which cannot be watched.
+pub fn of_direct(writes: Writes) -> &'static [Verb] {
+    use Verb::{Create, Delete, DeleteCollection, Get, List, Patch, Update};
+    match (writes.create, writes.update, writes.delete) {
+        (false, false, false) => &[Get, List],
+        (true, false, false) => &[Get, List, Create],
+        (false, true, false) => &[Get, List, Patch, Update],
+        (true, true, false) => &[Get, List, Patch, Create, Update],
+        (false, false, true) => &[Delete, DeleteCollection, Get, List],
+        (true, false, true) => &[Delete, DeleteCollection, Get, List, Create],
+        (false, true, true) => &[Delete, DeleteCollection, Get, List, Patch, Update],
+        (true, true, true) => &[Delete, DeleteCollection, Get, List, Patch, Create, Update],
     }
 }
 

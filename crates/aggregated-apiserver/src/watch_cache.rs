@@ -207,16 +207,21 @@ impl WatchCache {
         cache
     }
 
+    /// The sequencer of the revisions.
+    pub fn sequencer(&self) -> Arc<RevisionSequencer> {
+        Arc::clone(&self.sequencer)
+    }
+
     /// A separate cache with only these objects. Its revisions come from the same sequencer. Each call issues a new
-    /// revision, because an object may have changed since the last call.
-    pub async fn with_objects(&self, objects: Vec<Arc<Object>>) -> Self {
-        let Ok(revision) = self.sequencer.publish(Ok::<_, std::convert::Infallible>);
+    /// revision, because an object may have changed since the last call. Objects without a revision get this one.
+    pub async fn with_objects(&self, objects: Vec<(Arc<Object>, Option<Revision>)>) -> Self {
+        let Ok(newest) = self.sequencer.publish(Ok::<_, std::convert::Infallible>);
         let cache = Self::new(Arc::clone(&self.sequencer), 0);
-        for (index, object) in objects.into_iter().enumerate() {
+        for (index, (object, revision)) in objects.into_iter().enumerate() {
             if index % 256 == 255 {
                 tokio::task::yield_now().await;
             }
-            let key = object.key().clone();
+            let (key, revision) = (object.key().clone(), revision.unwrap_or(newest));
             cache.write().objects.insert(&key, Versioned { revision, object });
         }
         cache.mark_synced();

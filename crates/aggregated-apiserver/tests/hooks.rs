@@ -203,6 +203,31 @@ async fn a_check_that_panics_fails() {
     assert_eq!(get(&mut proxy, "/readyz/database").await, (500, expected.to_owned()));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn only_requested_checks_are_called() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let slow = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    };
+    let server = foo_server().with_readiness_check("slow", slow);
+    let server = start(server.with_readiness_check("other", || Ok(()))).await;
+    let mut proxy = server.proxy().await;
+    for (path, expected) in [
+        ("/readyz", 1),
+        ("/readyz/slow", 1),
+        ("/readyz/other", 0),
+        ("/readyz?exclude=slow&verbose", 0),
+        ("/livez", 0),
+    ] {
+        calls.store(0, Ordering::Relaxed);
+        let (status, text) = get(&mut proxy, path).await;
+        assert_eq!((status, calls.load(Ordering::Relaxed)), (200, expected), "{path}: {text}");
+        assert_eq!(text.contains("[+]slow excluded: ok"), path.contains("exclude"), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn names_of_checks_are_unique_and_parts_of_a_path() {
     let check = || Ok(());

@@ -141,8 +141,8 @@ async fn create_held_up(
     let kinds = Kinds::new().with_admission_plugin(slow);
     let kinds = kinds.merge(Kinds::new().crds_from_yaml(DEFINITION).unwrap());
     let (sender, events) = mpsc::unbounded_channel();
-    let server =
-        ApiServer::new("foos", kinds).in_process(cluster(listed, events, live)).await.unwrap();
+    let server = test_server::without_webhooks(ApiServer::new("foos", kinds));
+    let server = server.in_process(cluster(listed, events, live)).await.unwrap();
     let meanwhile = async {
         timeout(PATIENCE, arrived.acquire()).await.unwrap().unwrap().forget();
         for (kind, object) in happens {

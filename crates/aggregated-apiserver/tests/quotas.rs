@@ -165,7 +165,7 @@ impl World {
         let slow = Slow { arrived: Arc::clone(&arrived), go_on: Arc::clone(&go_on) };
         let kinds = Kinds::new().with_admission_plugin(slow);
         let kinds = kinds.merge(Kinds::new().crds_from_yaml(DEFINITIONS).unwrap());
-        let server = ApiServer::new("foos", kinds);
+        let server = test_server::without_webhooks(ApiServer::new("foos", kinds));
         let off = disabled.into_iter().chain([AdmissionPluginName::NamespaceLifecycle]);
         let server = off.fold(server, ApiServer::without_admission_plugin);
         let server = server.in_process(cluster.client()).await.unwrap();

@@ -28,7 +28,7 @@ use crate::object::selector::Selector;
 use crate::object::{Key, Tree};
 use crate::quota::{self, Account, Room};
 use crate::record::{Record, Step};
-use crate::served_kind::Backing;
+use crate::served_kind::{Backing, DirectBacking};
 use crate::storage::Versioned;
 use crate::subresource::{self, ParentObject, Refusal, Subresource, Unchanged};
 use crate::verb::{self, GetOptions, Read, Verb};
@@ -291,7 +291,7 @@ impl Handler {
             return Err(ApiError::internal("the read of an object has changed"));
         };
         let (served, _memory) = match &target.served.backing {
-            Backing::Direct(reader) => {
+            Backing::Direct(DirectBacking { reader, .. }) => {
                 let scope = Scope::Object(key.clone());
                 let is_short = !custom.reads_while_sent();
                 // While the backend works, other requests can use the slot.

@@ -56,6 +56,12 @@ pub(super) fn begin(
     managed_fields: ManagedFields,
 ) -> Result<(), ApiError> {
     if target.verb == Verb::Patch {
+        let served = &target.served;
+        let is_apply = patch::named(&head.headers) == Some(PatchType::Apply);
+        if is_apply && managed_fields == ManagedFields::Kept && !served.keeps_managed_fields() {
+            return Err(patch::no_managed_fields(&served.kind));
+        }
+        let managed_fields = managed_fields.of_kind(served);
         patch::patch_type(&head.headers, is_strategic(target), managed_fields)?;
     }
     let is_of_object = matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);

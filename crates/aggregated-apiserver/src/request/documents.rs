@@ -1,5 +1,6 @@
 //! Documents that are served from memory: discovery, OpenAPI, the version and the metrics.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -52,7 +53,9 @@ impl Handler {
                 && negotiate::prefers_openapi_in_protobuf(head);
             self.make_openapi(&served, in_protobuf).await;
         }
-        let (discovery, openapi) = (served.discovery(), &served.openapi);
+        let openapi = &served.openapi;
+        // The code of the user is called only for documents of discovery.
+        let discovery = LazyCell::new(|| served.discovery());
         let mut presentation = Presentation { media: Media::Json, gzip: false };
         let found = match document {
             DocumentPath::Core => {

@@ -1,4 +1,4 @@
-//! Reads of direct kinds: the backend is called for the objects of the request.
+//! Requests on direct kinds: the backend is called for the objects of the request.
 
 use std::sync::Arc;
 
@@ -8,14 +8,15 @@ use super::Handler;
 use super::admitted::Admitted;
 use crate::backend::{DirectReader, WriteError};
 use crate::error::ApiError;
-use crate::served_kind::{Backing, ServedKind};
+use crate::served_kind::{Backing, DirectBacking, ServedKind};
 use crate::user::User;
-use crate::verb::{Freshness, Moment, Operation, Read};
+use crate::verb::{Freshness, ListOptions, Moment, Operation, Read, Write};
 use crate::watch_cache::Scope;
 use crate::write::store_error;
 
 impl Handler {
-    /// Replaces the objects of a direct kind by those that its backend returns for this request.
+    /// Replaces the objects of a direct kind by those that its backend returns for this request. A write of one object
+    /// reads the object later.
     ///
     /// # Errors
     /// The error of the backend; 410 if the client asks for a past state; 503 if there is not enough memory.
@@ -25,14 +26,24 @@ impl Handler {
         operation: &mut Operation,
     ) -> Result<(), ApiError> {
         let Admitted { caller, target, permit, .. } = request;
-        let (Backing::Direct(reader), Operation::Read(read)) = (&target.served.backing, operation)
-        else {
+        let Backing::Direct(DirectBacking { reader, .. }) = &target.served.backing else {
             return Ok(());
         };
-        let Some(scope) = scope(read)? else { return Ok(()) };
+        let reader = Arc::clone(reader);
+        let scope = match operation {
+            Operation::Read(read) => scope(read)?,
+            Operation::Write(write, _) => {
+                target.served = target.served.written_by(caller.user);
+                match write {
+                    Write::DeleteCollection(scope, options, _) => Some(listed(scope, options)?),
+                    _ => None,
+                }
+            }
+        };
+        let Some(scope) = scope else { return Ok(()) };
         // While the backend works, other requests can use the slot.
         drop(std::mem::take(permit));
-        let (served, memory) = fetched(&target.served, reader, caller.user, &scope).await?;
+        let (served, memory) = fetched(&target.served, &reader, caller.user, &scope).await?;
         target.served = served;
         *permit = self.throttle.throttle(caller.user, target.verb).await?;
         permit.memory = memory;
@@ -56,6 +67,11 @@ pub(super) async fn fetched(
         (key, WriteError::Store(error)) => store_error(kind, &key, error),
     });
     let (objects, memory) = fetched?;
+    let objects = objects.into_iter().map(|item| {
+        let version = reader.version(&item);
+        (item.object, version)
+    });
+    let objects = objects.collect();
     Ok((served.with_objects(objects).await, memory))
 }
 
@@ -69,16 +85,20 @@ fn scope(read: &mut Read) -> Result<Option<Scope>, ApiError> {
             options.freshness = Freshness::Any;
             Ok(Some(Scope::Object(key.clone())))
         }
-        Read::List(scope, options) => {
-            if matches!(options.moment, Moment::Exactly(_) | Moment::Continued(_)) {
-                return Err(ApiError::expired(
-                    "The kind has no past states: list the objects again.",
-                ));
-            }
-            // The response has all objects, because no later request has the same state.
-            (options.limit, options.moment) = (None, Moment::Any);
-            Ok(Some(scope.clone()))
-        }
+        Read::List(scope, options) => listed(scope, options).map(Some),
         Read::Watch(..) => Ok(None),
     }
+}
+
+/// The scope of a list, which is changed into a list of the fetched objects.
+///
+/// # Errors
+/// 410 if the client asks for a past state.
+fn listed(scope: &Scope, options: &mut ListOptions) -> Result<Scope, ApiError> {
+    if matches!(options.moment, Moment::Exactly(_) | Moment::Continued(_)) {
+        return Err(ApiError::expired("The kind has no past states: list the objects again."));
+    }
+    // The response has all objects, because no later request has the same state.
+    (options.limit, options.moment) = (None, Moment::Any);
+    Ok(scope.clone())
 }

@@ -85,7 +85,7 @@ impl Handler {
         webhooks: Arc<ConversionWebhooks>,
     ) -> Self {
         let throttle = Throttle::new(bounds.throttle);
-        let served = Arc::new(ArcSwap::from_pointee(Served::new(kinds, None)));
+        let served = Arc::new(ArcSwap::from_pointee(Served::new(kinds, None, None)));
         let look = {
             let (served, inflight) = (Arc::clone(&served), throttle.inflight());
             Arc::new(move || observed(&served.load(), &webhooks, inflight()))
@@ -235,15 +235,17 @@ impl Handler {
         self.served.load().kinds.clone()
     }
 
-    /// The state of the sources of computed kinds, one entry per source. If only a part of a source is synced, the
-    /// entry has the worst state.
+    /// The state of the sources of computed kinds and of admission plugins, one entry per source. If only a part of a
+    /// source is synced, the entry has the worst state.
     pub fn sources(&self) -> Vec<SourceState> {
-        self.served.load().sources()
+        let of_kinds = self.served.load().sources();
+        SourceState::each_once(of_kinds.into_iter().chain(self.admission.sources()))
     }
 
     /// Replaces the kinds that are served.
     pub fn serve(&self, kinds: ServedKinds) {
-        self.served.store(Arc::new(Served::new(kinds, self.change_openapi.clone())));
+        let (change, former) = (self.change_openapi.clone(), self.served.load().known_discovery());
+        self.served.store(Arc::new(Served::new(kinds, change, Some(&former))));
     }
 
     /// The responses that have not been sent yet.

@@ -252,7 +252,7 @@ struct ResourcePath<'a> {
     goes_on: bool,
 }
 
-fn parse<'a>(group: &str, mut rest: &'a [&'a str]) -> ResourcePath<'a> {
+fn parse<'a>(mut rest: &'a [&'a str]) -> ResourcePath<'a> {
     let mut path = ResourcePath::default();
     if let ["watch", behind @ ..] = rest
         && !behind.is_empty()
@@ -260,8 +260,8 @@ fn parse<'a>(group: &str, mut rest: &'a [&'a str]) -> ResourcePath<'a> {
         path.is_watch = true;
         rest = behind;
     }
-    let is_namespace_itself =
-        group.is_empty() && rest.get(2).is_none_or(|part| OF_NAMESPACES.contains(part));
+    // Same as in kube-apiserver, in each group.
+    let is_namespace_itself = rest.get(2).is_none_or(|part| OF_NAMESPACES.contains(part));
     if let ["namespaces", namespace, behind @ ..] = rest
         && !behind.is_empty()
         && !is_namespace_itself
@@ -278,32 +278,16 @@ fn parse<'a>(group: &str, mut rest: &'a [&'a str]) -> ResourcePath<'a> {
 }
 
 fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest: &[&str]) -> Route {
-    let path = parse(group, rest);
+    let path = parse(rest);
     if let Some(served) = kinds.group_version(group, version)
         && kinds.find(group, version, path.resource).is_none()
     {
         return paths::route(served, head, rest);
     }
     let verb = verb(&head.method, &path, head.uri.query().unwrap_or_default());
-    let name = match verb {
-        Some(Verb::List | Verb::Watch) if path.name.is_empty() => {
-            selected_name(head.uri.query().unwrap_or_default())
-        }
-        _ => path.name.to_owned(),
-    };
-    let attributes = Arc::new(Attributes::Resource {
-        verb: verb.map(Verb::name).unwrap_or_default().into(),
-        group: group.to_owned(),
-        version: version.to_owned(),
-        resource: path.resource.to_owned(),
-        subresource: path.subresource.to_owned(),
-        // Permissions on a namespace can be granted in the namespace itself.
-        namespace: match path.namespace {
-            None if group.is_empty() && path.resource == "namespaces" => path.name.to_owned(),
-            namespace => namespace.unwrap_or_default().to_owned(),
-        },
-        name,
-    });
+    let query = head.uri.query().unwrap_or_default();
+    let attributes =
+        Arc::new(paths::resource_attributes((group, version), &head.method, query, rest));
     let selects = head.uri.query().is_some_and(has_selector);
     let Some((served, version)) = kinds.find(group, version, path.resource) else {
         let destination = Destination::Unserved {
@@ -454,7 +438,7 @@ mod tests {
 
     fn check(path: &str, expected: &ResourcePath<'_>) {
         let segments: Vec<&str> = path.split('/').collect();
-        assert_eq!(&parse("g", &segments), expected, "{path}");
+        assert_eq!(&parse(&segments), expected, "{path}");
     }
 
     #[test]
@@ -482,6 +466,10 @@ mod tests {
         check("foos/a", &ResourcePath { name: "a", ..base() });
         check("foos/a/status", &ResourcePath { name: "a", subresource: "status", ..base() });
         check("namespaces/n/foos", &ResourcePath { namespace: Some("n"), ..base() });
+        check(
+            "namespaces/n/status",
+            &ResourcePath { resource: "namespaces", name: "n", subresource: "status", ..base() },
+        );
         check("namespaces//foos", &ResourcePath { namespace: Some(""), ..base() });
         check("watch/foos", &ResourcePath { is_watch: true, ..base() });
         check(

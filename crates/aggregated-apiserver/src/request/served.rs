@@ -20,9 +20,14 @@ pub struct Served {
 }
 
 impl Served {
-    /// Generates the documents of these kinds. The program may change the OpenAPI documents.
-    pub fn new(kinds: ServedKinds, change: Option<ChangeDocument>) -> Self {
-        let discovery = ArcSwap::from_pointee(Discovery::new(&kinds, listed(&kinds, None)));
+    /// Generates the documents of these kinds. The program may change the OpenAPI documents. `former` are the documents
+    /// that these documents replace.
+    pub fn new(
+        kinds: ServedKinds,
+        change: Option<ChangeDocument>,
+        former: Option<&Discovery>,
+    ) -> Self {
+        let discovery = ArcSwap::from_pointee(Discovery::new(&kinds, listed(&kinds, former)));
         let openapi = OpenApi::new(&kinds, change);
         Self { kinds, discovery, openapi }
     }
@@ -40,6 +45,11 @@ impl Served {
         let discovery = Arc::new(Discovery::new(&self.kinds, listed));
         self.discovery.store(Arc::clone(&discovery));
         discovery
+    }
+
+    /// The discovery documents that were generated last.
+    pub fn known_discovery(&self) -> Arc<Discovery> {
+        self.discovery.load_full()
     }
 
     /// The state of the sources of computed kinds, one entry per source. If only a part of a source is synced, the

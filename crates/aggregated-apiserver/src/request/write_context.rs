@@ -77,7 +77,7 @@ impl WriteContext {
                 kinds: &self.served.kinds,
                 turns: &self.handler.turns,
                 unsettled: &self.handler.unsettled,
-                managed_fields: self.handler.managed_fields,
+                managed_fields: self.handler.managed_fields.of_kind(served),
             },
             authorizer: self,
             section: &self.section,

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, ValueEnum};
-use kube::Client;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
@@ -162,6 +161,13 @@ pub struct Args {
     #[arg(help_heading = OBJECTS, long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<AdmissionPluginName>,
 
+    /// Writes while the webhook configurations of the cluster cannot be read
+    ///
+    /// Fail refuses them (503). Ignore admits them without webhooks. Once the configurations have been read, the last known ones stay in
+    /// force.
+    #[arg(help_heading = OBJECTS, long, value_enum, value_name = "POLICY", default_value_t = WebhookReadFailurePolicy::Fail)]
+    pub webhook_configurations_failure_policy: WebhookReadFailurePolicy,
+
     /// Largest part of the store for the objects of one namespace
     ///
     /// Cluster-scoped objects count as one more namespace. 100% is for servers with a single namespace.
@@ -268,8 +274,23 @@ pub struct Args {
 pub enum AdmissionPluginName {
     /// Refuses creates in a namespace that does not exist or is being deleted.
     NamespaceLifecycle,
+    /// Calls the mutating webhooks of the cluster.
+    MutatingAdmissionWebhook,
+    /// Calls the validating webhooks of the cluster.
+    ValidatingAdmissionWebhook,
     /// Refuses creates beyond the ResourceQuotas of the namespace.
     ResourceQuota,
+}
+
+/// The consequence of webhook configurations that cannot be read from the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum WebhookReadFailurePolicy {
+    /// Writes are refused.
+    #[default]
+    Fail,
+    /// Writes are admitted without webhooks.
+    Ignore,
 }
 
 /// The format of the log.
@@ -317,16 +338,6 @@ impl Args {
         };
         let why = "cannot be used, because this program has its own store; remove the flag";
         Err(StartError::Flag { flag, why })
-    }
-
-    /// A client of the cluster that `--kubeconfig` names, or of the default cluster, for backends that use the cluster.
-    ///
-    /// # Errors
-    /// If there is no configuration, or it cannot be used.
-    pub async fn cluster_client(&self) -> Result<Client, StartError> {
-        super::tls::install_provider();
-        let config = self.cluster_config().await?;
-        Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))
     }
 
     /// The client configuration for the cluster.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -15,21 +16,24 @@ use super::memory::Bounds;
 use super::object_copy::Copied;
 use super::parsed_kinds::{computed_from, fault};
 use super::runtime_kinds::{Backends, RuntimeKinds, Shared};
+use super::webhooks::{ConfigurationSource, WebhookOptions};
 use crate::admission::{
     AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
 };
-use crate::backend::{self, BackendStore, DirectReader, ErasedBackend, MetadataStore};
+use crate::backend::{
+    self, BackendMemory, BackendStore, DirectReader, ErasedBackend, MetadataStore,
+};
 use crate::clock::Clock;
-use crate::cluster::{Cluster, Namespaces, ResourceQuotas, Sources};
+use crate::cluster::{Cluster, FollowedObjects, Namespaces, Sources};
 use crate::conversion::ConversionWebhooks;
 use crate::definition::{Backend, Kinds};
 use crate::error::StartError;
 use crate::kind::{Kind, PatternCache, QuotaUsage, ShownObjects};
 use crate::record::{Audit, Traces};
-use crate::request::{Authentication, Documents, Handler, SharedHandler};
+use crate::request::{Authentication, Documents, Handler, Impersonation, SharedHandler};
 use crate::served_kind::{
-    Backing, CommitGate, CreateGate, Marker, ServedGroupVersion, ServedKind, ServedKinds,
-    VirtualBacking, VisibilityStates,
+    Backing, CommitGate, CreateGate, DirectBacking, Marker, ServedGroupVersion, ServedKind,
+    ServedKinds, VirtualBacking, VisibilityStates,
 };
 use crate::storage::{Collection, Failure, MemoryStore, NamespaceLimit, RevisionSequencer, Store};
 use crate::watch_cache::{WatchCache, WindowBudget};
@@ -69,6 +73,8 @@ pub(super) struct Limits {
     pub traces: Option<Arc<Traces>>,
     /// Whether creates require a namespace that exists and is not being deleted.
     pub looks_at_namespaces: bool,
+    /// The webhooks that are called.
+    pub webhooks: WebhookOptions,
     /// Whether ResourceQuotas are enforced.
     pub enforces_quotas: bool,
     /// The largest part of the store that one namespace may use.
@@ -95,6 +101,7 @@ impl Assembled {
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
         let random = clock.random();
+        let has_cluster = authentication.impersonation == Impersonation::Refused;
         // The timeline of computed objects and of objects that are stored in memory.
         let of_process = Arc::new(RevisionSequencer::starting(clock.now(), random));
         let Limits { store, audit, traces, namespace_limit, managed_fields, .. } = limits;
@@ -145,9 +152,10 @@ impl Assembled {
                 Backend::Stored { .. } => Backing::Stored(store.clone()),
                 Backend::Virtual(backend) => {
                     let of_process = Arc::clone(&of_process);
-                    let limit = bounds.of_backend();
+                    let memory = BackendMemory::of(bounds.of_backend());
                     let opened =
-                        open_backend(&kind, backend, (of_process, limit), (&store, &clock)).await?;
+                        open_backend(&kind, backend, (of_process, memory), (&store, &clock))
+                            .await?;
                     let collection = Collection::new(&kind.collection());
                     let followed = opened.follow(&collection, cache.clone()).await;
                     followed.map_err(|error| fault(&kind, "storage", &error.to_string()))?;
@@ -160,8 +168,9 @@ impl Assembled {
                 }
                 Backend::Direct(backend) => {
                     cache.mark_synced();
-                    let limit = bounds.of_backend();
-                    Backing::Direct(Arc::new(DirectReader::new(Arc::clone(backend), limit)))
+                    let memory = BackendMemory::of(bounds.of_backend());
+                    let reader = DirectReader::new(Arc::clone(backend), memory);
+                    Backing::Direct(DirectBacking::new(Arc::new(reader)))
                 }
                 Backend::Reviewed(review) => {
                     cache.mark_synced();
@@ -224,13 +233,23 @@ impl Assembled {
         let mut admission = AdmissionChain::default();
         if limits.looks_at_namespaces {
             let sources = Arc::clone(&sources);
-            let is_any = kinds.iter().any(is_in_namespaces);
-            let namespaces = is_any.then(|| Namespaces::new(sources, cluster.clone()));
+            let namespaces = Namespaces::new(sources, cluster.clone());
+            // Otherwise the namespaces are watched once a kind in namespaces is added and used.
+            if kinds.iter().any(is_in_namespaces) {
+                namespaces.open();
+            }
             admission.push(Arc::new(NamespaceLifecycle::new(namespaces)));
         }
         admission.extend(registered.admission_chain().clone());
+        let configured = ConfigurationSource {
+            kinds: &kinds,
+            store: &*store,
+            cluster: has_cluster.then(|| (cluster.clone(), Arc::clone(&sources))),
+            options: limits.webhooks,
+        };
+        Box::pin(configured.add_webhooks(&mut admission)).await?;
         let usages = match limits.enforces_quotas {
-            true => enforce_quotas(&kinds, &*store, sources, &mut admission).await?,
+            true => Some(enforce_quotas(&kinds, &*store, sources, &mut admission).await?),
             false => None,
         };
         let handler = Handler::new(
@@ -262,13 +281,13 @@ impl Assembled {
 }
 
 impl Assembled {
-    /// Runs the hooks of the program.
+    /// Runs the hooks of the program once the server is ready.
     pub(super) fn run(
         &mut self,
         hooks: Hooks,
         loopback: &Loopback,
         cluster: &Cluster,
-        closing: &CancellationToken,
+        (closing, ready): (&CancellationToken, &watch::Receiver<bool>),
     ) {
         let server = PostStart {
             client: loopback.client_of_itself(),
@@ -276,7 +295,7 @@ impl Assembled {
             runtime_kinds: self.runtime.clone(),
             closing: closing.clone(),
         };
-        self.hooks = hooks.start(&server, &self.refused);
+        self.hooks = hooks.start(&server, ready, &self.refused);
     }
 }
 
@@ -296,7 +315,7 @@ async fn follow_visibility(
 pub(super) async fn open_backend(
     kind: &Arc<Kind>,
     backend: &Arc<ErasedBackend>,
-    (sequencer, limit): (Arc<RevisionSequencer>, usize),
+    (sequencer, memory): (Arc<RevisionSequencer>, BackendMemory),
     (store, clock): (&Arc<dyn Store>, &Clock),
 ) -> Result<Arc<BackendStore>, StartError> {
     let metadata = match backend.keeps_metadata() {
@@ -307,31 +326,28 @@ pub(super) async fn open_backend(
         }
     };
     let (kind, backend) = (Arc::clone(kind), Arc::clone(backend));
-    Ok(Arc::new(BackendStore::new(kind, backend, sequencer, limit, (metadata, clock.clone()))))
+    Ok(Arc::new(BackendStore::new(kind, backend, sequencer, memory, (metadata, clock.clone()))))
 }
 
 /// Whether the objects of a kind are stored in namespaces.
 fn is_in_namespaces(served: &ServedKind) -> bool {
-    served.kind.is_namespaced() && served.store().is_some()
+    served.kind.is_namespaced() && served.is_written()
 }
 
-/// Counts the objects in namespaces, and adds the quota plugin. Returns the counts; `None` if no kind has such objects.
+/// Counts the objects in namespaces, and adds the quota plugin. Returns the counts, to which kinds are added at run time.
 async fn enforce_quotas(
     kinds: &ServedKinds,
     store: &dyn Store,
     sources: Arc<Sources>,
     admission: &mut AdmissionChain,
-) -> Result<Option<QuotaUsages>, StartError> {
-    if !kinds.iter().any(is_in_namespaces) {
-        return Ok(None);
-    }
+) -> Result<QuotaUsages, StartError> {
     let usages = QuotaUsages::default();
     for served in kinds.iter().filter(|served| is_in_namespaces(served)) {
         count(served, &usages).await?;
     }
     let quotas = quota_limits(kinds, store, sources).await?;
     admission.set_last(Arc::new(ResourceQuota::new(quotas, usages.clone())));
-    Ok(Some(usages))
+    Ok(usages)
 }
 
 /// Counts the objects of a kind against quotas. Objects of a view are counted as objects of the kind behind the view.
@@ -353,7 +369,12 @@ async fn quota_limits(
 ) -> Result<QuotaLimits, StartError> {
     let quotas = kinds.iter().find(|served| served.kind.qualified() == RESOURCE_QUOTAS);
     let Some(quotas) = quotas.filter(|served| served.store().is_some()) else {
-        return Ok(QuotaLimits::of_cluster(ResourceQuotas::new(sources)));
+        let quotas = FollowedObjects::new(sources, "no quota is enforced");
+        // Otherwise the quotas are watched once a kind in namespaces is added and used.
+        if kinds.iter().any(is_in_namespaces) {
+            quotas.open();
+        }
+        return Ok(QuotaLimits::of_cluster(quotas));
     };
     let limits = QuotaLimits::default();
     let collection = Collection::new(&quotas.kind.collection());

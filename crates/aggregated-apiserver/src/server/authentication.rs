@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::Args;
 use super::tls::{CaError, FRONT_PROXY_CA, Trust};
 use crate::auth::Authenticators;
-use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader};
+use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader, Reviews};
 use crate::error::StartError;
 use crate::request::{Authentication, Impersonation};
 
@@ -109,6 +109,7 @@ impl Trusted {
             cluster,
             impersonation,
             allows_anonymous: self.flags.allows_anonymous,
+            slots: Arc::new(Reviews::new()),
         }
     }
 

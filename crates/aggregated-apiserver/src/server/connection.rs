@@ -241,7 +241,7 @@ impl Connections {
         let presented = peer.presented();
         occupant.standing().mark_used();
         let is_front_proxy = presented.is_front_proxy;
-        if presented.client.is_some() {
+        if presented.user().is_some() {
             occupant.standing().mark_authenticated();
         }
         let of_front_proxy = is_front_proxy.then(|| self.of_front_proxy.take(&occupant)).flatten();

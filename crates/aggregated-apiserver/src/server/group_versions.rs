@@ -13,7 +13,7 @@ pub(super) fn parse(
     parsed: &[Arc<Kind>],
 ) -> Result<Vec<ParsedGroupVersion>, StartError> {
     let mut all: Vec<ParsedGroupVersion> = Vec::new();
-    for described in kinds.group_versions() {
+    for described in kinds.own_group_versions() {
         let name = described.to_string();
         if all.iter().any(|other| other.described().to_string() == name) {
             let why = format!("{name} was already added as a group version with paths");

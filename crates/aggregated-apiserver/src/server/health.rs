@@ -66,8 +66,8 @@ impl Check {
     }
 
     /// A check that the program has added.
-    fn of_program(check: &UserCheck) -> Self {
-        let outcome = check.outcome().map_err(Cow::Owned);
+    fn of_program(check: &UserCheck, is_called: bool) -> Self {
+        let outcome = if is_called { check.outcome().map_err(Cow::Owned) } else { Ok(()) };
         Self { name: check.name.to_string().into(), outcome, only_tells: false }
     }
 
@@ -119,7 +119,13 @@ impl Health {
         self.shutting_down.store(true, Ordering::Relaxed);
     }
 
-    fn checks(&self, endpoint: &str, sources: Vec<SourceState>) -> Vec<Check> {
+    /// The checks of an endpoint. Only checks of the program with these names are called; the others succeed.
+    fn checks(
+        &self,
+        endpoint: &str,
+        sources: Vec<SourceState>,
+        is_called: impl Fn(&str) -> bool,
+    ) -> Vec<Check> {
         let mut checks = vec![Check::new("ping", true, "")];
         if endpoint == "readyz" {
             let is_open =
@@ -137,7 +143,7 @@ impl Health {
             checks.push(Check::new("shutdown", is_open, "process is shutting down"));
         }
         let added = self.added.iter().filter(|check| check.is_liveness || endpoint == "readyz");
-        checks.extend(added.map(Check::of_program));
+        checks.extend(added.map(|check| Check::of_program(check, is_called(&check.name))));
         checks
     }
 
@@ -152,7 +158,8 @@ impl Health {
         let mut failed = false;
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let is_excluded = |name: &str| pairs.iter().any(|(k, v)| k == "exclude" && v == name);
-        for Check { name, outcome, only_tells } in self.checks(endpoint, sources) {
+        let checks = self.checks(endpoint, sources, |name| !is_excluded(name));
+        for Check { name, outcome, only_tells } in checks {
             let _ = match outcome {
                 _ if is_excluded(&name) => writeln!(lines, "[+]{name} excluded: ok"),
                 Ok(()) => writeln!(lines, "[+]{name} ok"),
@@ -181,7 +188,7 @@ impl Health {
         check: &str,
         sources: Vec<SourceState>,
     ) -> Response<B> {
-        let checks = self.checks(endpoint, sources).into_iter();
+        let checks = self.checks(endpoint, sources, |name| name == check).into_iter();
         match checks.map(|check| (check.name, check.outcome)).find(|(name, _)| *name == check) {
             Some((name, Ok(()))) if name == "store" => {
                 text(StatusCode::OK, format!("ok: {}", self.store.describe()))
@@ -233,8 +240,11 @@ mod tests {
         assert_eq!(answer(&health, "livez", ""), (200, "ok".into()));
         let failed = "[+]ping ok\n[-]authentication failed: reason withheld\n[+]serving-certificate ok\n[+]start ok\n[+]store ok\n[+]shutdown ok\nreadyz check failed\n";
         assert_eq!(answer(&health, "readyz", ""), (500, failed.into()));
-        let names: Vec<_> =
-            health.checks("readyz", Vec::new()).into_iter().map(|check| check.name).collect();
+        let names: Vec<_> = health
+            .checks("readyz", Vec::new(), |_| true)
+            .into_iter()
+            .map(|check| check.name)
+            .collect();
         assert_eq!(names, OWN_CHECKS);
         let one: Response<String> = health.answer_one("readyz", "authentication", Vec::new());
         assert_eq!(one.into_body(), "internal server error: the CAs of callers are not known yet");

@@ -15,6 +15,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
@@ -88,7 +89,8 @@ impl PostStart {
         self.client.clone()
     }
 
-    /// A client of the cluster with the permissions of the server. Without a cluster, it calls the server itself.
+    /// A client of the cluster with the permissions of the server. Its default namespace is the namespace of the server
+    /// (`--namespace`). Without a cluster, the client calls the server itself.
     pub fn cluster_client(&self) -> Client {
         self.cluster.clone()
     }
@@ -113,7 +115,8 @@ impl fmt::Debug for PostStart {
 
 impl ApiServer {
     /// Runs this code once the server responds to requests, for example to create objects that must exist or to
-    /// start a controller. Hooks run concurrently. The check `poststarthook/NAME` of `/readyz` fails until the hook has
+    /// start a controller. After [`BoundServer::start_unready`](super::BoundServer::start_unready), it runs once the server
+    /// has been marked ready. Hooks run concurrently. The check `poststarthook/NAME` of `/readyz` fails until the hook has
     /// finished. A hook that returns an error or panics ends [`ApiServer::run`] with an error.
     ///
     /// ```
@@ -311,10 +314,23 @@ impl Hooks {
         })
     }
 
-    /// Starts the hooks. A failure is set in `failed`.
-    pub(super) fn start(self, server: &PostStart, failed: &Arc<Failure>) -> JoinSet<()> {
+    /// Starts the hooks, which run once `ready` is true. A failure is set in `failed`.
+    pub(super) fn start(
+        self,
+        server: &PostStart,
+        ready: &watch::Receiver<bool>,
+        failed: &Arc<Failure>,
+    ) -> JoinSet<()> {
         let hooks = self.post_start.into_iter();
-        hooks.map(|hook| run(hook, server.clone(), Arc::clone(failed))).collect()
+        let run = |hook| {
+            let (server, mut ready, failed) = (server.clone(), ready.clone(), Arc::clone(failed));
+            async move {
+                if ready.wait_for(|is_ready| *is_ready).await.is_ok() {
+                    run(hook, server, failed).await;
+                }
+            }
+        };
+        hooks.map(run).collect()
     }
 }
 

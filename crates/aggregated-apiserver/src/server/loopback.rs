@@ -12,6 +12,7 @@ use kube::Client;
 use kube::client::Body as KubeBody;
 use tokio::sync::watch;
 
+use crate::cluster::Cluster;
 use crate::request::{Handler, Peer, StreamReset};
 use crate::user::{MASTERS, User};
 
@@ -19,6 +20,9 @@ use crate::user::{MASTERS, User};
 const DEFAULT_NAMESPACE: &str = "default";
 /// The user of a server's requests to itself, same as kube-apiserver's.
 const ITSELF: &str = "system:apiserver";
+/// The extra key of the user that reviews the token of a request. The chain of the request calls its other
+/// authenticators itself, so such a review must not call them.
+const OWN_REVIEW: &str = "internal/own-review";
 
 /// The connection to a server that may not exist yet, or no longer.
 #[derive(Clone)]
@@ -38,8 +42,14 @@ impl Loopback {
 
     /// A client of the server itself with all permissions. Requests of a network connection cannot act as this user.
     pub(super) fn client_of_itself(&self) -> Client {
-        let groups = vec![MASTERS.to_owned()];
-        self.client(User { name: ITSELF.to_owned(), groups, ..User::default() })
+        self.client(itself())
+    }
+
+    /// The server as its own cluster. A TokenReview of a request has the extra key [`OWN_REVIEW`].
+    pub(super) fn cluster(&self) -> Cluster {
+        let mut reviewer = itself();
+        reviewer.extra.insert(OWN_REVIEW.to_owned(), Vec::new());
+        Cluster::new(self.client_of_itself()).with_reviewer(self.client(reviewer))
     }
 
     /// A client that sends requests as this user.
@@ -53,20 +63,24 @@ impl Loopback {
     }
 }
 
+fn itself() -> User {
+    User { name: ITSELF.to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() }
+}
+
 async fn respond(
     mut way: watch::Receiver<Option<Weak<Handler>>>,
     user: User,
     request: Request<KubeBody>,
 ) -> Result<Response<Body>, &'static str> {
-    const GONE: &str = "the server in this process is gone";
-    let handler = way.wait_for(Option::is_some).await.map_err(|_| GONE)?.clone();
+    const ENDED: &str = "the server in this process has ended";
+    let handler = way.wait_for(Option::is_some).await.map_err(|_| ENDED)?.clone();
     if request.headers().contains_key(UPGRADE)
         && let Some(handler) = handler.clone()
     {
         let broken = |_| "the connection within this process has ended";
         return upgrades::respond(handler, user, request).await.map_err(broken);
     }
-    let handler = handler.as_ref().and_then(Weak::upgrade).ok_or(GONE)?;
+    let handler = handler.as_ref().and_then(Weak::upgrade).ok_or(ENDED)?;
     // Open watches end with the server, not with the client.
     let answer = handler.answers().begin(StreamReset::default());
     Ok(handler.handle(&Peer::InProcess(user), &answer, request.map(Body::new)).await)

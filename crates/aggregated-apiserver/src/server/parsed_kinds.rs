@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::group_versions;
 use super::stored_definition::check_stored;
+use crate::backend::Writes;
 use crate::definition::{Backend, Kind as Registered, Kinds, LookupRights};
 use crate::error::StartError;
 use crate::kind::{Kind, ProtectedFields};
@@ -144,12 +145,13 @@ fn check_backend(
         Backend::Stored { .. } | Backend::Virtual(_) => {
             check_stored(kind, &registered.definition, is_partial_allowed)
         }
-        Backend::Direct(_) => {
+        Backend::Direct(backend) => {
             check_stored(kind, &registered.definition, is_partial_allowed)?;
+            let is_read_only = backend.writes() == Writes::default();
             let unsupported = [
                 (!kind.subresource_handlers.is_empty(), "a handler of a subresource"),
                 (kind.view.is_some(), "a view"),
-                (registered.rules.is_some(), "rules in Rust"),
+                (registered.rules.is_some() && is_read_only, "rules in Rust without writes"),
             ];
             match unsupported.iter().find(|(is_set, _)| *is_set) {
                 Some((_, what)) => {

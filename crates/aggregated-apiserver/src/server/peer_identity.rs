@@ -90,12 +90,10 @@ fn judge(trust: &Trust, chain: &[CertificateDer<'static>], lines: &CertificateLi
             });
         }
     }
-    if let Some(name) = common_name.filter(|name| !name.is_empty())
-        && trust.is_client(chain)
-    {
+    if trust.is_client(chain) {
         let groups = subject.iter_organization().filter_map(|group| group.as_str().ok());
         let mut user = User {
-            name: name.to_owned(),
+            name: common_name.unwrap_or_default().to_owned(),
             groups: groups.map(str::to_owned).collect(),
             ..User::default()
         };

@@ -80,10 +80,10 @@ impl BoundServer {
         } = self;
         let mut hooks = std::mem::take(&mut server.hooks);
         let closing = CancellationToken::new();
-        let unready = PendingReadiness(watch::Sender::new(false));
+        let unready = PendingReadiness::new();
         let limits = server.limits(bounds);
         let documents = server.documents();
-        let mut assembled = Assembled::new(
+        let assembled = Assembled::new(
             kinds,
             (&server.kinds, &server.copied),
             server.clock.clone(),
@@ -91,8 +91,9 @@ impl BoundServer {
             (limits, hooks.additions()),
             trusted.authentication(impersonation),
             closing.clone(),
-        )
-        .await?;
+        );
+        // The largest part of the future of a start.
+        let mut assembled = Box::pin(assembled).await?;
         let health = Health::new(
             (trusted.ready(), certificate.ready()),
             unready.0.subscribe(),
@@ -125,18 +126,22 @@ impl BoundServer {
             .serve(known, move |stream, draining| Arc::clone(&connections).serve(stream, draining));
         let memory_limits_mib = bounds.mebibytes();
         tracing::info!(server = server.name, %address, memory_limits_mib, "listening");
-        assembled.run(*hooks, &loopback, &cluster, &closing);
+        assembled.run(*hooks, &loopback, &cluster, (&closing, &unready.0.subscribe()));
         let running =
             Running { assembled, serving, plain, health, closing, tasks, address, loopback };
         Ok((running, unready))
     }
 }
 
-/// A server that responds and is not ready yet.
-pub struct PendingReadiness(watch::Sender<bool>);
+/// A server that responds and is not ready yet. Its post-start hooks have not started.
+pub struct PendingReadiness(pub(super) watch::Sender<bool>);
 
 impl PendingReadiness {
-    /// Makes the server ready.
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(false))
+    }
+
+    /// Makes the server ready, and starts its post-start hooks.
     pub fn mark_ready(self) {
         self.0.send_replace(true);
     }

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ca_bundle, parsed_kinds, stored_definition};
 use crate::admission::QuotaUsages;
+use crate::backend::BackendMemory;
 use crate::clock::Clock;
 use crate::conversion::ConversionWebhooks;
 use crate::error::{FieldError, StartError, quote};
@@ -96,14 +97,14 @@ pub(super) struct Shared {
 pub(super) struct Backends {
     /// The revisions of the process.
     pub sequencer: Arc<RevisionSequencer>,
-    /// The limit of the known objects of one backend, in bytes.
-    pub limit: usize,
+    /// The memory of the objects of all kinds that are added at run time.
+    pub memory: BackendMemory,
 }
 
 impl Backends {
     /// The kinds that are added at run time use at most this number of bytes together.
     pub(super) fn new(sequencer: Arc<RevisionSequencer>, bytes: usize) -> Self {
-        Self { sequencer, limit: bytes / backends::MOST }
+        Self { sequencer, memory: BackendMemory::of(bytes) }
     }
 }
 
@@ -279,6 +280,21 @@ impl RuntimeKinds {
             () = known => Ok(()),
             why = self.0.store.failed() => Err(StartError::Store(why)),
             why = self.0.refused.wait() => Err(StartError::Serving(why)),
+        }
+    }
+
+    /// Returns when the objects of all stored and virtual kinds that are served now have been read. Requests for the
+    /// objects of a kind receive 429 before.
+    pub async fn wait_synced(&self) {
+        let kinds = self.0.handler.upgrade().map(|handler| handler.kinds());
+        for served in kinds.iter().flat_map(|kinds| kinds.iter()) {
+            if served.store().is_some() {
+                tokio::select! {
+                    () = served.cache.wait_synced() => {}
+                    // The kind was removed or replaced.
+                    () = served.ended.cancelled() => {}
+                }
+            }
         }
     }
 

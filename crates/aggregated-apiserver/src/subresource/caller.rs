@@ -31,12 +31,12 @@ impl Caller {
         &self.user
     }
 
-    /// Whether the user has this permission. The server asks its authorizers. The answer of the cluster is cached
-    /// for ten seconds.
+    /// Whether the user has this permission. The server asks its authorizers. The answer of the cluster is cached for ten
+    /// seconds.
     ///
     /// # Errors
-    /// 500 if the cluster or another authorizer does not answer, and 429 if too many requests wait for an answer. The action must be rejected
-    /// then.
+    /// 500 if the cluster or another authorizer does not answer, and 429 if too many requests wait for an answer. The
+    /// action must be rejected then.
     pub async fn may(&self, permission: &ResourceAttributes) -> Result<bool, Error> {
         self.has(&permission.into()).await
     }

@@ -1,10 +1,12 @@
 //! Remote commands and port forwarding, as kubectl speaks them.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
 use http::request::Parts;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
@@ -14,16 +16,22 @@ use kubernetes_streams::{Limits, Refused, Upgrade};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Ended, Error};
+use crate::log_throttle::LogThrottle;
 
-/// The limits of a connection: at most 2 MiB wait for a handler that does not read.
+/// The limits of a connection: at most 4 MiB wait for a handler that does not read. The streams suffice for 127 ports,
+/// which is the limit of port forwarding over a WebSocket.
 const LIMITS: Limits = Limits {
-    streams: 128,
+    streams: 256,
     stream_bytes: 16 << 10,
     message_bytes: 256 << 10,
     header_bytes: 1 << 10,
     ..Limits::DEFAULT
 };
-const WITHDRAWN: &str = "the server ends the connection";
+
+/// The message for the client of a handler that has panicked.
+const PANICKED: &str = "the handler panicked";
+/// Limits the log lines about handlers that panic.
+static PANICS: LogThrottle = LogThrottle::at_most(30);
 
 /// A response that is sent unchanged, because clients know its text.
 #[derive(Clone, Copy)]
@@ -150,7 +158,10 @@ impl RemoteCommand {
     }
 
     /// Returns the response that opens the connection. Then the handler gets the streams of the client, and the client
-    /// gets the outcome. The handler is dropped when the client disconnects or the request [ends](Ended).
+    /// gets the outcome. After a panic of the handler, the outcome is [`Outcome::Failed`].
+    ///
+    /// After the client has disconnected, the handler has ten seconds to return, and is then dropped. The handler is
+    /// dropped at once when the request [ends](Ended).
     pub fn run<W: Future<Output = Outcome> + Send + 'static>(
         self,
         handler: impl FnOnce(Session) -> W + Send + 'static,
@@ -158,9 +169,12 @@ impl RemoteCommand {
         let options = self.options;
         self.connection.run(async move |io, protocol, ended: Ended| {
             let end = async {
-                ended.wait().await;
-                let (reason, message) = ("ServiceUnavailable".to_owned(), WITHDRAWN.to_owned());
-                Outcome::Error { code: 503, reason, message }
+                let (code, reason, message) = ended.cause().await;
+                Outcome::Error { code, reason: reason.to_owned(), message }
+            };
+            let handler = async |session| {
+                let work = caught(async { handler(session).await }).await;
+                work.unwrap_or_else(|| Outcome::Failed(PANICKED.to_owned()))
             };
             let served = remote_command::serve(io, protocol, options, &LIMITS, end, handler).await;
             if let Err(error) = served {
@@ -172,16 +186,18 @@ impl RemoteCommand {
 
 impl PortForward {
     /// Returns the response that opens the connection. Then `open` is called for each connection of the client, with
-    /// the port. It returns the other side, or a text for the client.
+    /// the port. It returns the other side, or a text for the client. A panic of `open` ends one connection of the
+    /// client.
     pub fn run<T, W>(self, open: impl Fn(u16) -> W + Send + Sync + 'static) -> Response
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         W: Future<Output = Result<T, String>> + Send + 'static,
     {
         self.0.run(async move |io, protocol, ended: Ended| {
-            let end = async {
-                ended.wait().await;
-                WITHDRAWN.to_owned()
+            let end = async { ended.cause().await.2 };
+            let open = async |port| {
+                let target = caught(async { open(port).await }).await;
+                target.unwrap_or_else(|| Err(PANICKED.to_owned()))
             };
             let served = port_forward::serve(io, &protocol, &LIMITS, end, open).await;
             if let Err(error) = served {
@@ -189,6 +205,16 @@ impl PortForward {
             }
         })
     }
+}
+
+/// Runs code of a handler. Returns `None` if it panics.
+async fn caught<T>(work: impl Future<Output = T>) -> Option<T> {
+    let result = AssertUnwindSafe(work).catch_unwind().await.ok();
+    if result.is_none() {
+        PANICS
+            .log(|suppressed| tracing::error!(suppressed, "the handler of a connection panicked"));
+    }
+    result
 }
 
 impl<S: Sync> FromRequestParts<S> for RemoteCommand {

@@ -99,6 +99,9 @@ pub(super) async fn delete_one(
         let how =
             MarkOptions { propagation: options.propagation, grace_period: options.grace_period };
         let marked = mark(&shown, &kind.strategy, &how, clock)?.map(Arc::new);
+        if let Some(marked) = &marked {
+            refuse_unstored(attributes, &kept.object, marked)?;
+        }
         let gone = match &marked {
             None if returns_deleted_object => Some(final_state(&shown, &kind.strategy, clock)?),
             _ => None,
@@ -113,7 +116,7 @@ pub(super) async fn delete_one(
             }
         };
         let is_same = marked.as_ref().is_some_and(|marked| marked.same_content(&kept.object));
-        if options.dry_run || is_same {
+        if is_same || options.dry_run && !attributes.served.validates_dry_run() {
             return Ok(outcome(kept.revision));
         }
         let commit = |expected, object: Option<Arc<Object>>, marks| Commit {
@@ -125,6 +128,16 @@ pub(super) async fn delete_one(
         };
         let bytes = marked.as_ref().map_or(0, |one| one.size());
         let (entered, guards) = attributes.enter(bytes, (None, None)).await?;
+        if options.dry_run {
+            let commit = commit(kept.revision, marked.clone(), marked.is_some());
+            match guards.dry_run(commit).await {
+                Ok(_) => return Ok(outcome(kept.revision)),
+                Err(error) => match overtaken(kind, key, error)? {
+                    Overtaken::Deleted => return Err(absent()),
+                    Overtaken::Changed => continue,
+                },
+            }
+        }
         let mut expected = kept.revision;
         // kube-apiserver marks a Pod whose grace period is zero before it removes the Pod, so watches show a change and
         // then the removal.
@@ -158,6 +171,24 @@ pub(super) async fn delete_one(
         drop((guards, entered));
         // Yields, so that the deletion of a request that has ended is dropped here and does not start again.
         tokio::task::yield_now().await;
+    }
+}
+
+/// Refuses to mark an object if the backend does not store the mark.
+///
+/// # Errors
+/// 422 with the fields that the backend does not store.
+fn refuse_unstored(
+    attributes: &Attributes<'_>,
+    old: &Object,
+    marked: &Object,
+) -> Result<(), ApiError> {
+    let Some(session) = attributes.served.direct_session() else { return Ok(()) };
+    let errors = session.unstored(Some(&old.to_tree()), &marked.to_tree());
+    let kind = attributes.kind();
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::invalid(&kind.group, &kind.names.kind, marked.key().name(), errors)),
     }
 }
 

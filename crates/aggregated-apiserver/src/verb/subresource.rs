@@ -24,6 +24,12 @@ pub struct ServedSubresource {
     pub action: Action,
 }
 
+/// The verb with which a proxy handles OPTIONS. Authorizers get no verb for OPTIONS, same as in kube-apiserver, so only
+/// roles with all verbs allow it.
+pub fn verb_of_options(custom: &Subresource, method: &Method) -> Option<Verb> {
+    (*method == Method::OPTIONS && custom.handles(method)).then_some(Verb::Get)
+}
+
 /// The implementation of a subresource.
 #[derive(Clone, Debug)]
 pub enum Action {
@@ -41,11 +47,9 @@ impl ServedSubresource {
         Self { name: part.subresource(), verbs, kind, action: Action::Part(part) }
     }
 
-    /// The verb with which a proxy handles OPTIONS. Authorizers get no verb for OPTIONS, same as in kube-apiserver, so
-    /// only roles with all verbs allow it.
+    /// The verb with which a proxy handles OPTIONS.
     pub fn verb_of_options(&self, method: &Method) -> Option<Verb> {
-        let is_handled = self.custom()?.handles(method);
-        (*method == Method::OPTIONS && is_handled).then_some(Verb::Get)
+        verb_of_options(self.custom()?, method)
     }
 
     /// The code of the user that handles requests, if there is any.
@@ -73,6 +77,7 @@ pub fn subresources(served: &ServedKind, version: &Version) -> Vec<ServedSubreso
     let changes = match &served.backing {
         Backing::Stored(_) => CHANGE,
         Backing::Virtual(backing) if backing.backend.writes().update => CHANGE,
+        Backing::Direct(backing) if backing.reader.writes().update => CHANGE,
         Backing::Virtual(_) | Backing::Direct(_) => &[Verb::Get],
         Backing::Computed(_) | Backing::Reviewed(_) | Backing::Elsewhere => return all,
     };

@@ -11,6 +11,7 @@ use super::critical_section::CriticalSection;
 use super::store_error::store_error;
 use super::{FieldValidation, ManagedFields, SlowWrites, UnsettledWrites};
 use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest, AuditAnnotations};
+use crate::backend::WriteError;
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kind::{Kind, RuleContext, Version};
@@ -161,8 +162,14 @@ impl<'a> Attributes<'a> {
         (store, collection): (&dyn Store, &Collection),
         key: &Key,
     ) -> Result<Option<Versioned>, ApiError> {
-        let kept = store.get(collection, key).await;
-        kept.map_err(|error| store_error(self.kind(), key, error))
+        let kept = match self.served.direct_session() {
+            Some(session) => session.read(key).await,
+            None => store.get(collection, key).await.map_err(WriteError::from),
+        };
+        kept.map_err(|error| match error {
+            WriteError::Refused(error) => error,
+            WriteError::Store(error) => store_error(self.kind(), key, error),
+        })
     }
 
     /// The stored object of a key, unless it is hidden from the user.

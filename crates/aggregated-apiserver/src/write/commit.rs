@@ -15,7 +15,7 @@ use crate::admission::{AdmittedNamespace, Reservation};
 use crate::backend::{WriteError, WrittenObject};
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::object::{Key, Object, metadata};
-use crate::storage::{Collection, Commit, Precondition, Revision, Store, StoreError, Versioned};
+use crate::storage::{Collection, Commit, Precondition, Store, StoreError, Versioned};
 
 /// The result of a commit.
 pub(super) enum Committed {
@@ -93,9 +93,6 @@ async fn replace(
         return Ok(Committed::At(kept.clone()));
     }
     let object = Arc::new(object);
-    if attributes.options.dry_run {
-        return Ok(Committed::At(Versioned { revision: kept.revision, object }));
-    }
     let commit = Commit {
         collection,
         key: attributes.key(),
@@ -103,7 +100,11 @@ async fn replace(
         object: (!goes).then(|| Arc::clone(&object)),
         marks: lets_go(live, &object),
     };
-    match guards.commit(store, commit, entered).await {
+    let committed = match attributes.options.dry_run {
+        true => guards.dry_run(commit).await,
+        false => guards.commit(store, commit, entered).await,
+    };
+    match committed {
         // The store has no later revision of an object that was removed.
         Ok(_) if goes => Ok(Committed::At(Versioned { revision: kept.revision, object })),
         Ok(written) => Ok(Committed::At(versioned(written, object))),
@@ -161,11 +162,9 @@ async fn create(
     if let Some(refusal) = guards.refusal(key.name()) {
         return Err(refusal);
     }
-    if attributes.options.dry_run {
-        return match attributes.stored((&**store, &collection), &key).await? {
-            None => Ok(Committed::At(Versioned { revision: Revision::NONE, object })),
-            Some(other) => taken(attributes, &key, Some(&other), name),
-        };
+    let is_dry_run = attributes.options.dry_run;
+    if is_dry_run && let Some(other) = attributes.stored((&**store, &collection), &key).await? {
+        return taken(attributes, &key, Some(&other), name);
     }
     let commit = Commit {
         collection: collection.clone(),
@@ -174,7 +173,12 @@ async fn create(
         object: Some(Arc::clone(&object)),
         marks: false,
     };
-    match guards.commit(store, commit, entered).await {
+    let committed = match is_dry_run {
+        true => guards.dry_run(commit).await,
+        false => guards.commit(store, commit, entered).await,
+    };
+    match committed {
+        Ok(written) if is_dry_run => Ok(Committed::At(versioned(written, object))),
         Ok(written) => {
             // A withdrawal of the kind closes it first and then removes its objects: it has met this object, or the
             // kind is closed by now. The same holds for the deletion of a namespace.

@@ -17,6 +17,7 @@ use crate::log_throttle::{LogThrottle, shown};
 use crate::object::{Tree, metadata};
 use crate::quota::{self, Room, TREE_LIMIT};
 use crate::schema::{self, Malformed};
+use crate::served_kind::ServedKind;
 
 /// Whether objects have `metadata.managedFields`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,12 @@ impl ManagedFields {
             Self::Kept => tree,
             Self::Dropped => without_managed_fields(tree).0,
         }
+    }
+
+    /// Whether objects of a kind have `managedFields`: the backend of a direct kind may not store them.
+    #[must_use]
+    pub fn of_kind(self, served: &ServedKind) -> Self {
+        if served.keeps_managed_fields() { self } else { Self::Dropped }
     }
 }
 

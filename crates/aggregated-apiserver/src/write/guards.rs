@@ -117,6 +117,34 @@ impl Guards<'_> {
         self.held.refusal(self.served, name)
     }
 
+    /// The context of a call of a backend.
+    fn context(&self) -> WriteContext {
+        let WriteOptions { field_manager, audit_id, .. } = self.options;
+        let audit_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
+        let context = WriteContext::new(self.user, field_manager, self.part.subresource());
+        context.with_audit_id(audit_id.unwrap_or_default())
+    }
+
+    /// Validates a dry run of a write: the backend of the kind may do so. Returns the object as it would be stored, if the
+    /// backend has returned one.
+    ///
+    /// # Errors
+    /// The errors of the backend.
+    pub async fn dry_run(&self, commit: Commit) -> Result<WrittenObject, WriteError> {
+        let revision = match commit.expected {
+            Precondition::At(revision) => revision,
+            Precondition::Absent => Revision::NONE,
+        };
+        let object = match (&self.served.backing, self.served.direct_session()) {
+            (Backing::Virtual(VirtualBacking { backend, .. }), _) => {
+                backend.validate(commit, self.context()).await?
+            }
+            (_, Some(session)) => session.validate(commit, self.context()).await?,
+            _ => None,
+        };
+        Ok(WrittenObject { revision, object })
+    }
+
     /// Commits a write. Returns the object as it is stored; `None` after a removal. If the outcome is unknown or not
     /// visible in this process yet, a task holds the guards until it is.
     ///
@@ -129,15 +157,12 @@ impl Guards<'_> {
         entered: &Entered<'_>,
     ) -> Result<WrittenObject, WriteError> {
         let intended = commit.clone();
-        let outcome = match &self.served.backing {
-            Backing::Virtual(VirtualBacking { backend, .. }) => {
-                let WriteOptions { field_manager, audit_id, .. } = self.options;
-                let audit_id = audit_id.as_ref().and_then(|id| id.to_str().ok());
-                let subresource = self.part.subresource();
-                let context = WriteContext::new(self.user, field_manager, subresource);
-                let context = context.with_audit_id(audit_id.unwrap_or_default());
-                backend.write(commit, context).await
+        let session = self.served.direct_session();
+        let outcome = match (&self.served.backing, session) {
+            (Backing::Virtual(VirtualBacking { backend, .. }), _) => {
+                backend.write(commit, self.context()).await
             }
+            (_, Some(session)) => session.write(commit, self.context()).await,
             _ => {
                 let object = commit.object.clone();
                 let revision = store.commit(commit).await;
@@ -147,7 +172,8 @@ impl Guards<'_> {
             }
         };
         let is_open = match &outcome {
-            Ok(stored) => store.sequencer().current() < stored.revision,
+            // The resourceVersions of a direct kind are no revisions, and its objects have no cache.
+            Ok(stored) => session.is_none() && store.sequencer().current() < stored.revision,
             Err(error) => matches!(error, WriteError::Store(StoreError::Unknown)),
         };
         if is_open {
@@ -209,7 +235,11 @@ async fn settle(
             Err(_) => return Outcome::Unknown,
         }
     };
-    let outcome = intent.outcome(found.as_ref());
+    let outcome = match intent.outcome(found.as_ref()) {
+        // A backend may still create or change the object, also after its call was given up.
+        Outcome::Refused(_) if !served.is_stored() => Outcome::Unknown,
+        outcome => outcome,
+    };
     if let (true, Outcome::Committed { .. }, Some(found)) = (is_create, &outcome, found)
         && let Some(refusal) = held.refusal(&served, intent.key.name())
     {

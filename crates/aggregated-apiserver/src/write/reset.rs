@@ -16,7 +16,9 @@ use crate::schema::{self, Malformed};
 /// Removes the system fields that a client has sent with a new object. Field managers do not own them.
 pub(super) fn wipe_new(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
     if live.is_none() {
-        stamp::wipe(&mut draft.tree, attributes.origin == Origin::Restored);
+        let is_restored = attributes.origin == Origin::Restored;
+        let has_generation = attributes.kind().strategy.has_generation;
+        stamp::wipe(&mut draft.tree, is_restored, has_generation);
     }
 }
 

@@ -16,14 +16,16 @@ const ELSEWHERE: [&str; 4] =
 /// Fields that only the server sets, and that never change.
 const SYSTEM: [&str; 3] = ["creationTimestamp", "generation", "uid"];
 
-/// Drops the fields that only the server sets. If `keeps` is true, uid, creation time and generation remain.
-pub(super) fn wipe(tree: &mut Tree, keeps: bool) {
+/// Drops the fields that only the server sets. If `keeps` is true, uid, creation time and generation remain. The
+/// generation of a kind that does not count changes remains, too, same as in kube-apiserver.
+pub(super) fn wipe(tree: &mut Tree, keeps: bool, has_generation: bool) {
     metadata::edit(tree, |metadata| {
         for field in ELSEWHERE {
             metadata.remove(field);
         }
         for field in SYSTEM {
-            if !keeps || metadata.get(field).is_some_and(Value::is_null) {
+            let is_kept = keeps || field == "generation" && !has_generation;
+            if !is_kept || metadata.get(field).is_some_and(Value::is_null) {
                 metadata.remove(field);
             }
         }

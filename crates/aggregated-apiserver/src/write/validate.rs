@@ -69,6 +69,9 @@ pub(super) async fn validate(
         }
         Part::Main | Part::Scale => Vec::new(),
     };
+    if let Some(session) = attributes.served.direct_session() {
+        errors.extend(session.unstored(old, tree));
+    }
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
         // The warnings of rules are returned even if other fields are rejected.

@@ -132,8 +132,8 @@ impl World {
         let store = DelayedStore::new(seed, behaviour);
         let kinds = Kinds::new().with_admission_plugin(SlowPlugin(slow));
         let kinds = kinds.merge(Kinds::new().crds_from_yaml(BARS).unwrap());
-        let mut server =
-            ApiServer::new("foos", kinds).with_store(Arc::clone(&store) as Arc<dyn Store>);
+        let server = test_server::without_webhooks(ApiServer::new("foos", kinds));
+        let mut server = server.with_store(Arc::clone(&store) as Arc<dyn Store>);
         if namespaces.is_none() {
             server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
         }

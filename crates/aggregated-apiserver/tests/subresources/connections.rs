@@ -22,7 +22,7 @@ type Socket = WebSocketStream<TlsStream<TcpStream>>;
 /// A server with the machine `a`.
 async fn listening() -> ListeningServer {
     let server = ApiServer::new("machine-server", kinds(&Log::default()));
-    let server = ListeningServer::of(server, ServerFiles::NO_CLUSTER, |_| ()).await;
+    let server = Box::pin(ListeningServer::of(server, ServerFiles::NO_CLUSTER, |_| ())).await;
     let machine = r#"{"apiVersion":"example.com/v1","kind":"Machine","metadata":{"name":"a"},"spec":{"image":"debian"}}"#;
     assert_eq!(ask(&server, "POST", MACHINES, machine).await, 201);
     server

@@ -35,7 +35,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// The error for a client that has no response yet.
+    /// The error for a client that has no response yet, or whose connection was upgraded.
     pub fn refusal(self) -> ApiError {
         let (reason, why) = match self {
             Self::Withdrawn => (Reason::ServiceUnavailable, "the server ends its requests"),
@@ -104,7 +104,7 @@ impl Ending {
     /// Returns when the request must end, and tells the handler.
     pub async fn next(&mut self) -> End {
         let end = (&mut self.end).await;
-        self.ended.0.cancel();
+        self.ended.end_with(end.refusal());
         end
     }
 
@@ -199,6 +199,6 @@ async fn changed(states: Option<&mut watch::Receiver<u64>>) {
 impl Drop for Ending {
     /// The request has ended, so tasks of its handler must end, too.
     fn drop(&mut self) {
-        self.ended.0.cancel();
+        self.ended.end();
     }
 }

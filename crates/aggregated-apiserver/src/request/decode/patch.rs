@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::duplicate_keys;
 use crate::codec::{self, ParseError, REPEATED_KEYS, YamlParsers};
 use crate::error::{ApiError, Reason, go_type};
+use crate::kind::Kind;
 use crate::object::Tree;
 use crate::object::json_patch::Unfit;
 use crate::quota::Account;
@@ -73,6 +74,15 @@ pub(super) fn patch_type(
         );
         ApiError::new(Reason::UnsupportedMediaType, message)
     })
+}
+
+/// The error for server-side apply if the backend of a kind does not store `managedFields`: 415.
+pub(super) fn no_managed_fields(kind: &Kind) -> ApiError {
+    let message = format!(
+        "server-side apply is not supported, because the backend of {} does not store metadata.managedFields",
+        kind.qualified()
+    );
+    ApiError::new(Reason::UnsupportedMediaType, message)
 }
 
 /// Parses a patch.

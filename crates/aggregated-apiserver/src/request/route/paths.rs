@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::paths::{OF_NAMESPACES, PathValues};
 use crate::served_kind::ServedGroupVersion;
 use crate::subresource::Subresource;
-use crate::verb::Verb;
+use crate::verb::{Verb, verb_of_options};
 
 /// A path that code of the user handles.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(super) fn route(served: &ServedGroupVersion, head: &Parts, rest: &[&str]) ->
     let query = head.uri.query().unwrap_or_default();
     let described = served.paths.described();
     let group_version = (described.group(), described.version());
-    let attributes = attributes(group_version, &head.method, query, rest);
+    let attributes = resource_attributes(group_version, &head.method, query, rest);
     let destination = match target(served, &head.method, rest) {
         Ok(target) => Destination::Path(target),
         Err(error) => Destination::Refused(error),
@@ -50,8 +50,8 @@ fn target(
 ) -> Result<PathTarget, ApiError> {
     let found = served.paths.find(rest);
     let (pattern, custom, values) = found.ok_or_else(ApiError::no_such_resource)?;
-    let verb =
-        Verb::of_method(method).filter(|_| custom.handles(method)).ok_or_else(not_allowed)?;
+    let verb = Verb::of_method(method).filter(|_| custom.handles(method));
+    let verb = verb.or_else(|| verb_of_options(custom, method)).ok_or_else(not_allowed)?;
     Ok(PathTarget {
         served: served.clone(),
         custom: Arc::clone(custom),
@@ -62,8 +62,9 @@ fn target(
     })
 }
 
-/// The attributes of a request, same as in kube-apiserver's `RequestInfoFactory`.
-fn attributes(
+/// The attributes of a request for a kind or another path of a group version, same as in kube-apiserver's
+/// `RequestInfoFactory`.
+pub(super) fn resource_attributes(
     (group, version): (&str, &str),
     method: &Method,
     query: &str,

@@ -21,9 +21,9 @@ use crate::user::User;
 const BUFFER: usize = 64 << 10;
 
 /// A connection through memory has no socket to close: cancelling its token ends it.
-struct Unused;
+struct NoSocket;
 
-impl Close for Unused {
+impl Close for NoSocket {
     fn close(&self) {}
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn respond(
     let connection = ConnectionHandle {
         ended: CancellationToken::new(),
         activity: Activity::default(),
-        stream: Weak::<Unused>::new(),
+        stream: Weak::<NoSocket>::new(),
     };
     tokio::spawn(bridge(of_client, of_server, connection.clone()));
     let service = service_fn(move |request: Request<Incoming>| {
@@ -57,7 +57,7 @@ async fn handled(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let Some(handler) = handler.upgrade() else {
-        return Ok(refuse(&ApiError::internal("the server in this process is gone")));
+        return Ok(refuse(&ApiError::internal("the server in this process has ended")));
     };
     let answer = handler.answers().begin(StreamReset::of_connection(connection));
     Ok(handler.handle(&Peer::InProcess(user), &answer, request.map(Body::new)).await)

@@ -13,17 +13,13 @@ use crate::definition::{Backend, Kind as Registered};
 use crate::error::{StartError, quote};
 use crate::kind::Kind;
 use crate::served_kind::{
-    Backing, CommitGate, CreateGate, ServedKind, VirtualBacking, VisibilityStates,
+    Backing, CommitGate, CreateGate, DirectBacking, ServedKind, VirtualBacking, VisibilityStates,
 };
 use crate::server::assemble::open_backend;
 use crate::server::group_versions;
 use crate::server::parsed_kinds::{self, fault};
 use crate::storage::{Collection, StoreError};
 use crate::watch_cache::WatchCache;
-
-/// The largest number of kinds with a backend that are added at run time. Each has an equal part of the memory of stored
-/// objects.
-pub(super) const MOST: usize = 8;
 
 /// A backend that was opened, and what serves it.
 struct Opened {
@@ -36,9 +32,9 @@ impl RuntimeKinds {
     /// Serves a kind with a [backend](crate::backend): a virtual or a direct kind. If it replaces a kind that was added by
     /// this method, the watches of that kind end, and its backend is not called any more when this method returns.
     ///
-    /// Until the objects have been listed, requests receive 429. At most 8 kinds with a backend can be added at run time.
-    /// The objects of each use at most an eighth of the memory of stored objects (`--store-memory-mib`). The memory limits
-    /// of the server do not contain this memory.
+    /// Until the objects have been listed, requests receive 429. The objects of all kinds that were added by this method
+    /// use at most as much memory as stored objects (`--store-memory-mib`), together. The memory limits that the server
+    /// logs at its start do not contain this memory.
     ///
     /// # Errors
     /// If the kind cannot be served, or another kind has one of its names.
@@ -54,15 +50,10 @@ impl RuntimeKinds {
         let qualified = kind.qualified();
         self.check_names(&kind)?;
         let is_ours = caches.get(&qualified).is_some_and(Followed::has_backend);
-        let count = caches.values().filter(|followed| followed.has_backend()).count();
         let is_served = handler.kinds().iter().any(|one| one.kind.qualified() == qualified);
         if is_served && !is_ours {
             let why = "is a kind of the server itself, or a stored kind";
             return Err(fault(&kind, "metadata.name", why));
-        }
-        if count >= MOST && !is_ours {
-            let why = format!("at most {MOST} kinds with a backend can be added at run time");
-            return Err(fault(&kind, "metadata.name", &why));
         }
         let Opened { followed, backing, visibility } = self.open(&kind, &registered).await?;
         let one = ServedKind {
@@ -89,6 +80,11 @@ impl RuntimeKinds {
     /// When this method returns, the backend is not called any more. It waits for writes that are running, which the timeout
     /// of the backend limits. Objects of the backend are not deleted. Their metadata that the library has stored remains, so
     /// that they have it if the kind is added again.
+    ///
+    /// Discovery does not have the kind any more. Requests for it receive 404, and 503 if kube-apiserver sends them: its
+    /// objects still exist in the backend, and the garbage collector would delete their dependents after a 404. The group and
+    /// the version of the kind stay in discovery, also without any kind. Otherwise their APIService would be unavailable, and
+    /// Kubernetes would delete no namespace until the APIService is deleted.
     pub async fn withdraw_kind(&self, qualified: &str) {
         let Some(handler) = self.0.handler.upgrade() else { return };
         let mut caches = self.0.caches.lock().await;
@@ -98,6 +94,9 @@ impl RuntimeKinds {
         let followed = caches.remove(qualified);
         let mut served = handler.kinds();
         let gone = served.remove(|one| one.kind.qualified() == qualified);
+        if let Some(gone) = &gone {
+            served.retain_group_versions(&gone.kind);
+        }
         handler.serve(served);
         retire(gone, followed, qualified).await;
     }
@@ -146,12 +145,16 @@ impl RuntimeKinds {
         let cache = self.new_cache();
         cache.mark_synced();
         let ended = CancellationToken::new();
-        let limit = self.0.backends.limit;
-        let reader = DirectReader::new(Arc::clone(backend), limit).ending_with(ended.clone());
+        let memory = self.0.backends.memory.clone();
+        let reader = DirectReader::new(Arc::clone(backend), memory).ending_with(ended.clone());
         let (visibility, tasks) = self.follow_visibility(kind);
         let running = RunningBackend { store: None, ended, tasks };
         let followed = Followed::of_cache(cache).with_backend(running);
-        Opened { followed, backing: Backing::Direct(Arc::new(reader)), visibility }
+        Opened {
+            followed,
+            backing: Backing::Direct(DirectBacking::new(Arc::new(reader))),
+            visibility,
+        }
     }
 
     async fn open_virtual(
@@ -161,7 +164,7 @@ impl RuntimeKinds {
     ) -> Result<Opened, StartError> {
         let unusable = |error: StoreError| fault(kind, "storage", &error.to_string());
         let cache = self.new_cache();
-        let revisions = (Arc::clone(&self.0.backends.sequencer), self.0.backends.limit);
+        let revisions = (Arc::clone(&self.0.backends.sequencer), self.0.backends.memory.clone());
         let store = (&self.0.store, &self.0.clock);
         let store = open_backend(kind, backend, revisions, store).await?;
         let (visibility, mut tasks) = self.follow_visibility(kind);
