@@ -21,10 +21,12 @@ mod events;
 pub(crate) mod label_selector;
 mod networking;
 mod networks;
+mod node;
 mod node_labels;
 mod pod_template;
 mod policy;
 pub(crate) mod rbac;
+mod resource;
 mod resource_names;
 mod row;
 mod scheduling;
@@ -85,6 +87,7 @@ pub(crate) fn kinds(
         core::persistent_volume_claim::row().kind(),
         core::persistent_volume::row().kind(),
         core::pod::row().kind().map(|kind| pods.add_to(kind)),
+        core::pod_template::row().kind(),
         core::replication_controller::row().kind(),
         core::resource_quota::row().kind(),
         core::secret::row().kind(),
@@ -93,6 +96,7 @@ pub(crate) fn kinds(
         admissionregistration::mutating_webhook_configuration::row().kind(),
         admissionregistration::validating_webhook_configuration::row().kind(),
         apiregistration::api_service::row().kind(),
+        apps::controller_revision::row().kind(),
         apps::daemon_set::row().kind(),
         apps::deployment::row().kind(),
         apps::replica_set::row().kind(),
@@ -109,7 +113,17 @@ pub(crate) fn kinds(
         rbac::role_binding::row().kind(),
         rbac::role::row().kind(),
         priority_class::row().kind(),
+        node::runtime_class::row().kind(),
+        resource::device_class::row().kind(),
+        resource::resource_claim::row().kind(),
+        resource::resource_claim_template::row().kind(),
+        resource::resource_slice::row().kind(),
+        storage::csi_driver::row().kind(),
+        storage::csi_node::row().kind(),
+        storage::csi_storage_capacity::row().kind(),
         storage::storage_class::row().kind(),
+        storage::volume_attachment::row().kind(),
+        storage::volume_attributes_class::row().kind(),
         apiextensions::custom_resource_definition::row().kind(),
         coordination::lease::row().kind(),
         discovery::endpoint_slice::row().kind(),

@@ -23,7 +23,7 @@
 //! volumes that are in use) and for the rules of aggregated ClusterRoles.
 
 mod admission_configuration;
-mod admission_webhooks;
+mod authentication_config;
 mod authorizer;
 mod built_in;
 mod certificates;

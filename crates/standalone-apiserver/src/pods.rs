@@ -1,6 +1,7 @@
 //! The requests that a kubelet handles in a cluster, which code of a test handles instead: logs, commands and
 //! forwarded ports of Pods.
 
+mod go;
 mod log;
 mod streams;
 
@@ -41,12 +42,12 @@ fn container(pod: &Pod, named: Option<&str>) -> Result<String, Error> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let spec = pod.spec.as_ref();
     let containers = spec.map(|spec| &*spec.containers).unwrap_or_default();
-    let first = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
-    let added = spec.and_then(|spec| spec.ephemeral_containers.as_deref()).unwrap_or_default();
-    let first = first.iter().map(|container| container.name.as_str());
-    let added = added.iter().map(|container| container.name.as_str());
+    let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
+    let ephemeral = spec.and_then(|spec| spec.ephemeral_containers.as_deref()).unwrap_or_default();
+    let init = init.iter().map(|container| container.name.as_str());
+    let ephemeral = ephemeral.iter().map(|container| container.name.as_str());
     let names = containers.iter().map(|container| container.name.as_str());
-    let all: Vec<&str> = first.chain(names).chain(added).collect();
+    let all: Vec<&str> = init.chain(names).chain(ephemeral).collect();
     let why = match (named.filter(|named| !named.is_empty()), containers) {
         (Some(named), _) if all.contains(&named) => return Ok(named.to_owned()),
         (Some(named), _) => format!("container {named} is not valid for pod {name}"),

@@ -24,8 +24,8 @@ use crate::service_account_tokens::{AuthenticatedToken, ISSUER, ServiceAccountTo
 /// Static tokens and their users.
 pub(crate) type Tokens = Vec<(String, User)>;
 
-/// The user of the server's requests to itself.
-const ITSELF: &str = "system:apiserver";
+/// The extra key of the server itself when it reviews the token of a request.
+const OWN_REVIEW: &str = "internal/own-review";
 
 /// The sources that reviews of tokens and permissions read.
 pub(crate) struct Reviewers {
@@ -144,7 +144,7 @@ impl Reviewers {
         };
         let authenticated = match authenticated {
             // The chain of the request calls the other authenticators itself.
-            None if user.name != ITSELF => self.own_token(token, audiences, is_ours).await,
+            None if !user.extra.contains_key(OWN_REVIEW) => self.own_token(token, audiences).await,
             authenticated => authenticated,
         };
         let audiences = authenticated.as_ref().map(|authenticated| authenticated.audiences.clone());
@@ -158,27 +158,19 @@ impl Reviewers {
         Ok(asked)
     }
 
-    /// The user of a token that an added authenticator knows, if the token is valid for a requested audience. A token
-    /// without audiences is valid for this server.
-    async fn own_token(
-        &self,
-        token: &str,
-        requested: &[String],
-        is_ours: bool,
-    ) -> Option<AuthenticatedToken> {
+    /// The user of a token that an added authenticator knows, if the token is valid for a requested audience; for an
+    /// audience of this server if the review requests none. A token without audiences is valid for this server.
+    async fn own_token(&self, token: &str, requested: &[String]) -> Option<AuthenticatedToken> {
         let found = self.authenticators.authenticate_token(token).await;
         let found = found.unwrap_or_else(|error| {
             tracing::debug!(%error, "a TokenReview has an invalid token");
             None
         })?;
-        let audiences = match (found.audiences.is_empty(), requested.is_empty()) {
-            (true, _) if is_ours => vec![ISSUER.to_owned()],
-            (_, true) => found.audiences,
-            _ => {
-                let is_requested = |audience: &String| requested.contains(audience);
-                found.audiences.into_iter().filter(is_requested).collect()
-            }
-        };
+        let own = self.authenticators.audiences();
+        let requested = if requested.is_empty() { own } else { requested };
+        let valid = if found.audiences.is_empty() { own } else { &found.audiences };
+        let audiences: Vec<String> =
+            valid.iter().filter(|one| requested.contains(one)).cloned().collect();
         (!audiences.is_empty()).then_some(AuthenticatedToken { user: found.user, audiences })
     }
 
@@ -211,13 +203,11 @@ impl Reviewers {
                 reason: Some(decision.reason).filter(|reason| !reason.is_empty()),
                 ..SubjectAccessReviewStatus::default()
             },
-            Err(error) => {
-                tracing::warn!(%error, "cannot answer an access review");
-                SubjectAccessReviewStatus {
-                    evaluation_error: Some("an authorizer did not respond".to_owned()),
-                    ..SubjectAccessReviewStatus::default()
-                }
-            }
+            // The chain has logged the error.
+            Err(_) => SubjectAccessReviewStatus {
+                evaluation_error: Some("an authorizer failed".to_owned()),
+                ..SubjectAccessReviewStatus::default()
+            },
         }
     }
 }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use aggregated_apiserver::auth::{Authenticators, Authorizers};
 use aggregated_apiserver::store::NamespaceLimit;
-use aggregated_apiserver::{ApiServer, Kinds, Running, ServeArgs, StartError};
+use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use tempfile::TempDir;
 use thiserror::Error;
 
-use crate::admission_webhooks::AdmissionWebhooks;
+use crate::authentication_config::AuthenticationConfig;
 use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
 use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
 use crate::certificates::Certificates;
@@ -23,11 +24,11 @@ use crate::files::{self, LoadedObject};
 use crate::objects::{self, ObjectError};
 use crate::pods::PodHandlers;
 use crate::reviews::Reviewers;
-use crate::service_account_tokens::ServiceAccountTokens;
+use crate::service_account_tokens::{ISSUER, ServiceAccountTokens};
 use crate::test_server::admin;
 use crate::{
-    admission_configuration, built_in, cluster_objects, kubeconfig, reviews, token_auth_file,
-    welcome,
+    admission_configuration, authentication_config, built_in, cluster_objects, kubeconfig, reviews,
+    token_auth_file, welcome,
 };
 
 /// The release of Kubernetes whose behaviour is compared with that of this server.
@@ -74,6 +75,13 @@ pub struct StandaloneArgs {
     /// PodSecurity is the only plugin with a configuration.
     #[arg(help_heading = GROUP, long, value_name = "FILE", requires = "standalone")]
     pub admission_control_config_file: Option<PathBuf>,
+
+    /// AuthenticationConfiguration of apiserver.config.k8s.io: tokens of OpenID Connect issuers, and anonymous requests
+    ///
+    /// The file is read again when it changes. An invalid new file is logged and not used. Signatures with ES512,
+    /// egressSelectorType and distributed claims are rejected.
+    #[arg(help_heading = GROUP, long, value_name = "FILE", requires = "standalone")]
+    pub authentication_config: Option<PathBuf>,
 }
 
 /// The reason for which a standalone server does not start or continue. It contains the flag, file or kind to change.
@@ -112,8 +120,23 @@ impl StandaloneError {
     }
 }
 
-/// Code of a program that is called when the server responds.
-type OnStart = Box<dyn FnOnce(&Running) + Send>;
+/// The changes that a program makes to the [`ApiServer`] of a server without a cluster.
+#[derive(Default)]
+pub(crate) struct ServerChanges(Vec<Box<dyn FnOnce(ApiServer) -> ApiServer + Send + Sync>>);
+
+impl ServerChanges {
+    pub(crate) fn add(
+        &mut self,
+        change: impl FnOnce(ApiServer) -> ApiServer + Send + Sync + 'static,
+    ) {
+        self.0.push(Box::new(change));
+    }
+
+    /// Changes a server, in the order in which the changes were added.
+    pub(crate) fn apply(self, server: ApiServer) -> ApiServer {
+        self.0.into_iter().fold(server, |server, change| change(server))
+    }
+}
 
 /// A server without a cluster, with its own kinds beside the built-in ones.
 pub struct Standalone {
@@ -121,7 +144,7 @@ pub struct Standalone {
     kinds: Kinds,
     authenticators: Authenticators,
     authorizers: Authorizers,
-    on_start: Option<OnStart>,
+    changes: ServerChanges,
 }
 
 impl Standalone {
@@ -132,11 +155,12 @@ impl Standalone {
             kinds,
             authenticators: Authenticators::default(),
             authorizers: Authorizers::default(),
-            on_start: None,
+            changes: ServerChanges::default(),
         }
     }
 
-    /// Authenticates requests with this chain. The authenticators of the chain also answer TokenReviews.
+    /// Authenticates requests with this chain. Its authenticators of tokens also answer TokenReviews. The server has the
+    /// audience `https://kubernetes.default.svc`.
     #[must_use]
     pub fn with_authenticators(mut self, authenticators: Authenticators) -> Self {
         self.authenticators = authenticators;
@@ -151,11 +175,30 @@ impl Standalone {
         self
     }
 
-    /// Calls this function when the server responds, before it is ready. The function can start tasks that add and remove
-    /// kinds, or that use a client of the server.
+    /// Changes the [`ApiServer`] within this server, for example to add post-start hooks, checks, metrics, or layers. Hooks
+    /// run when the objects of the start exist. The settings of the standalone server take precedence: the version of
+    /// Kubernetes, and the chains of [`with_authenticators`](Self::with_authenticators) and
+    /// [`with_authorizers`](Self::with_authorizers).
+    ///
+    /// ```
+    /// use aggregated_apiserver::{ApiServer, Kinds};
+    /// use standalone_apiserver::Standalone;
+    ///
+    /// fn with_check(server: ApiServer) -> ApiServer {
+    ///     server.with_readiness_check("database", || Ok(()))
+    /// }
+    ///
+    /// // The same function serves both servers.
+    /// let in_a_cluster = with_check(ApiServer::new("foo-server", Kinds::new()));
+    /// let without_a_cluster = Standalone::new("foo-server", Kinds::new()).with_server(with_check);
+    /// ```
     #[must_use]
-    pub fn on_start(self, start: impl FnOnce(&Running) + Send + 'static) -> Self {
-        Self { on_start: Some(Box::new(start)), ..self }
+    pub fn with_server(
+        mut self,
+        change: impl FnOnce(ApiServer) -> ApiServer + Send + Sync + 'static,
+    ) -> Self {
+        self.changes.add(change);
+        self
     }
 
     /// Serves on the loopback address until SIGTERM or SIGINT. When the server is ready, it prints the line that
@@ -163,7 +206,11 @@ impl Standalone {
     ///
     /// # Errors
     /// The reason, if the server cannot start, with the flag, file or kind to change.
-    pub async fn run(self, args: &ServeArgs, own: &StandaloneArgs) -> Result<(), StandaloneError> {
+    pub async fn run(
+        mut self,
+        args: &ServeArgs,
+        own: &StandaloneArgs,
+    ) -> Result<(), StandaloneError> {
         let tokens = match &own.token_auth_file {
             Some(file) => token_auth_file::read(file)
                 .map_err(|why| StandaloneError::file("token-auth-file", file, &why))?,
@@ -175,6 +222,7 @@ impl Standalone {
             None => PodSecurityConfiguration::default(),
         };
         let now: Now = Arc::new(Timestamp::now);
+        let authentication = AuthenticationFile::open(own, args)?;
         let (mut definitions, mut objects) = (Vec::new(), Vec::new());
         for path in &own.load {
             let read = files::read(path).map_err(|why| StandaloneError::flag("load", why))?;
@@ -206,12 +254,14 @@ impl Standalone {
         });
         let accounts =
             accounts.map_err(|why| StandaloneError::file(folder_flag, folder.path(), &why))?;
+        let jwt = authentication.map(|file| file.add_to(&mut self.authenticators, &now));
         let authorizer = Authorizer::new();
         let authorizers = self.authorizers.with_built_in(Rbac(Arc::clone(&authorizer)));
+        let authenticators = self.authenticators.with_audience(ISSUER);
         let reviews = reviews::kinds(Reviewers {
             tokens,
             accounts: Arc::clone(&accounts),
-            authenticators: self.authenticators.clone(),
+            authenticators: authenticators.clone(),
             authorizers: authorizers.clone(),
             now: Arc::clone(&now),
         })?;
@@ -223,11 +273,13 @@ impl Standalone {
             roles: Arc::clone(&authorizer),
             authorizers: authorizers.clone(),
         });
-        let webhooks = AdmissionWebhooks::new();
-        let kinds = webhooks.of(kinds);
-        let args = on_this_machine(args, &certificates);
-        let server = ApiServer::new(&self.name, kinds).with_kubernetes_version(KUBERNETES);
-        let server = server.with_authenticators(self.authenticators).with_authorizers(authorizers);
+        let mut args = on_this_machine(args, &certificates);
+        if let Some(allows) = jwt.as_ref().and_then(|jwt| jwt.allows_anonymous) {
+            args.anonymous_auth = allows;
+        }
+        let server = self.changes.apply(ApiServer::new(&self.name, kinds));
+        let server = server.with_kubernetes_version(KUBERNETES);
+        let server = server.with_authenticators(authenticators).with_authorizers(authorizers);
         let bound = with_documents(server, &accounts).bind_without_cluster(&args)?;
         let config = folder.path().join("kubeconfig");
         let (flag, config) = match &own.write_kubeconfig {
@@ -240,7 +292,6 @@ impl Standalone {
         let kinds = running.runtime_kinds();
         accounts.set_objects(kinds.clone());
         authorizer.set_objects(kinds.clone());
-        webhooks.set_objects(kinds.clone());
         kinds.known().await?;
         let serving = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         if kinds.were_kept() {
@@ -263,18 +314,58 @@ impl Standalone {
         let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
         let controllers = Controllers::start(&client, &kinds, serving, &now);
         let roles = aggregated_roles::run(client.clone(), authorizer);
-        let controllers = controllers.with(roles).with(namespace_objects::run(client, ca));
+        let mut controllers = controllers.with(roles).with(namespace_objects::run(client, ca));
+        if let Some(jwt) = jwt {
+            controllers = controllers.with(jwt.followed);
+        }
         // The kubeconfig is written last, so that it does not refer to a server that fails to start.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;
-        if let Some(start) = self.on_start {
-            start(&running);
-        }
         unready.mark_ready();
         welcome::print(&self.name, address, &config, &own_kinds);
         let ended = running.run(args.shutdown_delay_duration).await;
         drop(controllers);
         Ok(ended?)
+    }
+}
+
+/// The file of an AuthenticationConfiguration.
+struct AuthenticationFile {
+    path: PathBuf,
+    text: String,
+    config: AuthenticationConfig,
+}
+
+/// The authentication that a file configures.
+struct FileAuthentication {
+    allows_anonymous: Option<bool>,
+    /// Reads the file again when it changes.
+    followed: BoxFuture<'static, ()>,
+}
+
+impl AuthenticationFile {
+    /// Reads the file of the flag.
+    fn open(own: &StandaloneArgs, args: &ServeArgs) -> Result<Option<Self>, StandaloneError> {
+        let Some(path) = &own.authentication_config else { return Ok(None) };
+        let invalid = |why: String| StandaloneError::file("authentication-config", path, &why);
+        let text = authentication_config::read(path).map_err(invalid)?;
+        let config = AuthenticationConfig::parse(&text).map_err(invalid)?;
+        if config.allows_anonymous().is_some() && !args.anonymous_auth {
+            let why = "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file";
+            return Err(invalid(why.to_owned()));
+        }
+        Ok(Some(Self { path: path.clone(), text, config }))
+    }
+
+    /// Adds the authenticators of the file to a chain.
+    fn add_to(self, chain: &mut Authenticators, now: &Now) -> FileAuthentication {
+        let allows_anonymous = self.config.allows_anonymous();
+        let (added, jwt) = self.config.add_to(chain.clone(), now);
+        *chain = added;
+        FileAuthentication {
+            allows_anonymous,
+            followed: Box::pin(jwt.follow(self.path, self.text)),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aggregated_apiserver::auth::{Authenticators, Authorizers};
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
-use aggregated_apiserver::serving::{AuditArgs, ClusterClient};
+use aggregated_apiserver::serving::{AuditArgs, ClusterClient, PendingReadiness};
 use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::{
     ApiServer, Clock, InProcess, Kinds, Running, ServeArgs, StartError, User,
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use thiserror::Error as ThisError;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::admission_webhooks::AdmissionWebhooks;
+use crate::authentication_config::AuthenticationConfig;
 use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
 use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
 use crate::certificates::Certificates;
@@ -34,8 +34,8 @@ use crate::pods::{
     self, Body, Error, ExecRequest, LogRequest, Outcome, PodHandlers, PortForwardRequest, Session,
 };
 use crate::reviews::Reviewers;
-use crate::service_account_tokens::ServiceAccountTokens;
-use crate::standalone::{KUBERNETES, on_this_machine, with_documents};
+use crate::service_account_tokens::{ISSUER, ServiceAccountTokens};
+use crate::standalone::{KUBERNETES, ServerChanges, on_this_machine, with_documents};
 use crate::{built_in, cluster_objects, kubeconfig, reviews};
 
 /// The user of [`TestServer::client`].
@@ -54,6 +54,9 @@ pub enum TestServerError {
     /// The key for tokens of ServiceAccounts cannot be created.
     #[error("cannot sign tokens of ServiceAccounts: {0}")]
     Tokens(String),
+    /// The AuthenticationConfiguration is invalid.
+    #[error("{0}")]
+    Authentication(String),
     /// The server cannot listen.
     #[error("cannot listen: {0}")]
     Listen(String),
@@ -76,7 +79,9 @@ pub struct TestServerBuilder {
     audit: Option<AuditArgs>,
     authenticators: Authenticators,
     authorizers: Authorizers,
+    authentication: Option<String>,
     pods: PodHandlers,
+    changes: ServerChanges,
 }
 
 impl TestServerBuilder {
@@ -102,10 +107,49 @@ impl TestServerBuilder {
         self
     }
 
+    /// Also authenticates requests with this AuthenticationConfiguration, a YAML document of `apiserver.config.k8s.io`:
+    /// tokens of OpenID Connect issuers, and anonymous requests. The server requests the keys of the issuers over HTTPS.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let configuration = "
+    /// apiVersion: apiserver.config.k8s.io/v1
+    /// kind: AuthenticationConfiguration
+    /// jwt:
+    /// - issuer: {url: https://issuer.example.com, audiences: [my-cluster]}
+    ///   claimMappings:
+    ///     username: {claim: email, prefix: 'oidc:'}
+    /// ";
+    /// let builder = standalone_apiserver::TestServer::builder();
+    /// let server = builder.authentication_config(configuration).listen().start().await?;
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn authentication_config(mut self, document: impl Into<String>) -> Self {
+        self.authentication = Some(document.into());
+        self
+    }
+
     /// Authorizes requests with this chain. Its built-in authorizer is RBAC.
     #[must_use]
     pub fn authorizers(mut self, authorizers: Authorizers) -> Self {
         self.authorizers = authorizers;
+        self
+    }
+
+    /// Changes the [`ApiServer`] within this server, for example to add post-start hooks, checks, metrics, or layers, same
+    /// as [`Standalone::with_server`](crate::Standalone::with_server). Hooks run when the objects of the start exist, and
+    /// [`TestServerBuilder::start`] does not wait for them. The settings of the test server take precedence: its clock, its
+    /// version of Kubernetes, its limits of namespaces, and its chains of authenticators and authorizers.
+    #[must_use]
+    pub fn server(
+        mut self,
+        change: impl FnOnce(ApiServer) -> ApiServer + Send + Sync + 'static,
+    ) -> Self {
+        self.changes.add(change);
         self
     }
 
@@ -139,8 +183,9 @@ impl TestServerBuilder {
 
     /// Serves the log of Pods (`pods/log`) with this function, in place of a kubelet. Without it, requests for logs
     /// receive 404. The function returns the text or the stream of the log, and applies the options of the request. The
-    /// server validates the options and the name of the container, same as kube-apiserver. The log of a Pod without
-    /// `spec.nodeName` is empty, also same as in kube-apiserver, so create the Pods of a test with the name of a node.
+    /// server validates the options and the name of the container, same as kube-apiserver. A Pod without
+    /// `spec.nodeName` has no log (204), also same as in kube-apiserver, so create the Pods of a test with the name of a
+    /// node.
     #[must_use]
     pub fn pod_log<F, B>(
         mut self,
@@ -197,22 +242,30 @@ impl TestServerBuilder {
     ///
     /// # Errors
     /// The reason, if a kind cannot be served or an object cannot be stored.
-    pub async fn start(self) -> Result<TestServer, TestServerError> {
+    pub async fn start(mut self) -> Result<TestServer, TestServerError> {
         let objects = self.objects.into_iter().collect::<Result<Vec<Value>, _>>()?;
         let clock = TestClock::new(self.time);
         let now: Now = Arc::new({
             let clock = clock.clone();
             move || clock.now()
         });
+        let mut anonymous = None;
+        if let Some(document) = &self.authentication {
+            let config = AuthenticationConfig::parse(document);
+            let config = config.map_err(TestServerError::Authentication)?;
+            anonymous = config.allows_anonymous();
+            self.authenticators = config.add_to(self.authenticators, &now).0;
+        }
         let key = KeyPair::generate().map_err(|error| error.to_string());
         let accounts = key.and_then(|key| ServiceAccountTokens::new(&key));
         let accounts = accounts.map_err(TestServerError::Tokens)?;
         let authorizer = Authorizer::new();
         let authorizers = self.authorizers.with_built_in(Rbac(Arc::clone(&authorizer)));
+        let authenticators = self.authenticators.with_audience(ISSUER);
         let reviews = reviews::kinds(Reviewers {
             tokens: Vec::new(),
             accounts: Arc::clone(&accounts),
-            authenticators: self.authenticators.clone(),
+            authenticators: authenticators.clone(),
             authorizers: authorizers.clone(),
             now: Arc::clone(&now),
         })?;
@@ -222,33 +275,33 @@ impl TestServerBuilder {
             roles: Arc::clone(&authorizer),
             authorizers: authorizers.clone(),
         });
-        let webhooks = AdmissionWebhooks::new();
-        let kinds = webhooks.of(kinds);
         let server_clock = Clock::system().with_now({
             let now = Arc::clone(&now);
             move || now()
         });
-        let server = ApiServer::new("test-server", kinds)
+        let server = self.changes.apply(ApiServer::new("test-server", kinds));
+        let server = server
             .with_kubernetes_version(KUBERNETES)
             .with_store_namespace_limit(NamespaceLimit::WHOLE)
             .with_clock(server_clock)
-            .with_authenticators(self.authenticators)
+            .with_authenticators(authenticators)
             .with_authorizers(authorizers);
         let mut server = with_documents(server, &accounts);
         if let Some(audit) = &self.audit {
             server = server.with_audit(audit)?;
         }
         // Boxed, so that the future that starts a server does not contain the large future of a start.
-        let server = if self.listens {
-            Box::pin(Server::listening(server)).await?
+        let (server, unready) = if self.listens {
+            Box::pin(Server::listening(server, anonymous)).await?
         } else {
-            Server::InProcess(Box::pin(server.in_process(ClusterClient::Loopback)).await?)
+            let started = server.in_process_unready(ClusterClient::Loopback);
+            let (running, unready) = Box::pin(started).await?;
+            (Server::InProcess(running), unready)
         };
         let client = server.client(admin());
         let kinds = server.runtime_kinds();
         accounts.set_objects(kinds.clone());
         authorizer.set_objects(kinds.clone());
-        webhooks.set_objects(kinds.clone());
         let definitions = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         for definition in &self.definitions {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
@@ -264,6 +317,7 @@ impl TestServerBuilder {
         bootstrap_policy::ensure(&client, &kinds, now()).await?;
         let controllers = Controllers::start(&client, &kinds, definitions, &now);
         let controllers = controllers.with(aggregated_roles::run(client, authorizer));
+        unready.mark_ready();
         let server =
             TestServer { server, clock, faults: Faults::default(), _controllers: controllers };
         Ok(server)
@@ -340,17 +394,22 @@ enum Server {
 }
 
 impl Server {
-    async fn listening(server: ApiServer) -> Result<Self, TestServerError> {
+    async fn listening(
+        server: ApiServer,
+        anonymous: Option<bool>,
+    ) -> Result<(Self, PendingReadiness), TestServerError> {
         let failed = |why: String| TestServerError::Listen(why);
         let folder = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
         let data = folder.path().join("data");
         let certificates = Certificates::open(&data).map_err(failed)?;
         let mut args = on_this_machine(&ServeArgs::default(), &certificates);
         args.secure_port = 0;
+        args.anonymous_auth = anonymous.unwrap_or(args.anonymous_auth);
         let bound = server.bind_without_cluster(&args)?;
         let file = folder.path().join(KUBECONFIG);
         kubeconfig::write(&file, bound.address(), &certificates).map_err(failed)?;
-        Ok(Self::Listening { running: Box::new(bound.start().await?), folder, certificates })
+        let (running, unready) = bound.start_unready().await?;
+        Ok((Self::Listening { running: Box::new(running), folder, certificates }, unready))
     }
 
     /// The objects that the server creates for itself.

@@ -1,6 +1,11 @@
 //! Logs, commands and forwarded ports of Pods, which closures of the test handle.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
+
+#[path = "pods/ends.rs"]
+mod ends;
+#[path = "pods/errors.rs"]
+mod errors;
 
 use aggregated_apiserver::backend::Reason;
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::runtime::wait::{await_condition, conditions::is_deleted};
 use kube::{Client, Resource, ResourceExt};
@@ -15,6 +16,7 @@ use standalone_apiserver::TestServer;
 
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
 
 fn from<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
@@ -224,4 +226,25 @@ async fn storage_protection_does_not_remove_other_finalizers() {
             return;
         }
     }
+}
+
+#[tokio::test]
+async fn a_volume_attributes_class_is_deleted_only_after_the_last_claim_that_uses_it() {
+    let world = World::start().await;
+    let classes: Api<VolumeAttributesClass> = Api::all(world.client.clone());
+    for name in ["fast", "free"] {
+        let class: VolumeAttributesClass = from(json!({
+            "metadata": {"name": name}, "driverName": "example.com", "parameters": {"iops": "1"},
+        }));
+        let created = classes.create(&world.post, &class).await.unwrap();
+        assert_eq!(created.finalizers(), [CLASS_FINALIZER]);
+    }
+    let mut data = claim("data");
+    data.spec.as_mut().unwrap().volume_attributes_class_name = Some("fast".to_owned());
+    world.create_claim(&data).await;
+    let uid = delete(&classes, "fast").await;
+    delete_at_once(&classes, "free").await;
+    assert_eq!(classes.get("fast").await.unwrap().finalizers(), [CLASS_FINALIZER]);
+    world.claims.delete("data", &DeleteParams::default()).await.unwrap();
+    is_gone(&classes, "fast", &uid).await;
 }

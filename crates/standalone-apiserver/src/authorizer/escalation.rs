@@ -72,11 +72,13 @@ impl NoEscalation {
                 ..ResourceAttributes::default()
             };
             let decision = self.authorizers.authorize(request.user, &(&asked).into()).await;
-            decision.is_ok_and(|decision| decision.is_allowed())
+            // The chain has logged the error.
+            let failed = |_| AdmissionError::internal("an authorizer failed");
+            decision.map(|decision| decision.is_allowed()).map_err(failed)
         };
         let granted = if let Some(role) = member::<RoleRef>(object, "roleRef") {
             let resource = if role.kind == "Role" { "roles" } else { "clusterroles" };
-            if may("bind", resource, &role.name).await {
+            if may("bind", resource, &role.name).await? {
                 return Ok(());
             }
             self.roles.rules_of_role(&role, namespace).map_err(AdmissionError::forbidden)?
@@ -84,7 +86,7 @@ impl NoEscalation {
             // Same as in kube-apiserver, a permission that is limited to names does not apply to a create.
             let is_new = request.operation == AdmissionOperation::Create;
             let name = if is_new { "" } else { request.name };
-            if may("escalate", request.resource, name).await {
+            if may("escalate", request.resource, name).await? {
                 return Ok(());
             }
             member::<Vec<PolicyRule>>(object, "rules").unwrap_or_default()

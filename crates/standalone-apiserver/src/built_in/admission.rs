@@ -6,12 +6,14 @@ pub(crate) mod default_toleration_seconds;
 mod limit_ranger;
 mod pod_security;
 pub(crate) mod priority;
+mod runtime_class;
 pub(crate) mod storage_protection;
 mod taint_nodes_by_condition;
 
 use aggregated_apiserver::Kinds;
 use aggregated_apiserver::admission::{AdmissionOperation, AdmissionRequest};
 
+use super::resource::admin_access::DeviceAdminAccess;
 use claim_resize::ClaimResize;
 use default_class::{DefaultIngressClass, DefaultStorageClass};
 use default_toleration_seconds::DefaultTolerationSeconds;
@@ -19,6 +21,7 @@ use limit_ranger::LimitRanger;
 pub(crate) use pod_security::Configuration as PodSecurityConfiguration;
 use pod_security::PodSecurity;
 use priority::Priority;
+use runtime_class::RuntimeClass;
 use storage_protection::StorageObjectInUseProtection;
 use taint_nodes_by_condition::TaintNodesByCondition;
 
@@ -33,7 +36,9 @@ pub(super) fn plugins(pod_security: PodSecurityConfiguration) -> Kinds {
         .with_admission_plugin(DefaultStorageClass)
         .with_admission_plugin(StorageObjectInUseProtection)
         .with_admission_plugin(ClaimResize)
+        .with_admission_plugin(RuntimeClass)
         .with_admission_plugin(DefaultIngressClass)
+        .with_admission_plugin(DeviceAdminAccess)
 }
 
 /// Whether a request creates an object of this kind.

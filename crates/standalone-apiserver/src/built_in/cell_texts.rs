@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 /// The cell of a missing value.
 pub(crate) const NONE: &str = "<none>";
 
+/// The cell of an unset value.
+pub(crate) const UNSET: &str = "<unset>";
+
 /// The cell of an unknown time.
 pub(crate) const UNKNOWN: &str = "<unknown>";
 

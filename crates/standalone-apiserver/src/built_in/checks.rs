@@ -20,6 +20,12 @@ pub(crate) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
+/// A struct in the format of messages, with the field names of Go. The values are JSON.
+pub(crate) fn go_struct(fields: &[(&str, String)]) -> String {
+    let fields = fields.iter().map(|(name, value)| format!("\"{name}\":{value}"));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+}
+
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// The message for a changed immutable field.

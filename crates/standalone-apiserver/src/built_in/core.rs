@@ -10,6 +10,7 @@ pub(crate) mod node;
 pub(crate) mod persistent_volume;
 pub(crate) mod persistent_volume_claim;
 pub(crate) mod pod;
+pub(crate) mod pod_template;
 pub(crate) mod replication_controller;
 pub(crate) mod resource_quota;
 pub(crate) mod secret;

@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::apps::v1::{
+    ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet,
+};
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, TokenReview};
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
@@ -15,16 +17,22 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     Binding, ConfigMap, Endpoints, Event, LimitRange, Namespace, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Secret, Service,
+    PersistentVolumeClaim, Pod, PodTemplate, ReplicationController, ResourceQuota, Secret, Service,
     ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, NetworkPolicy};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use schemars::SchemaGenerator;
@@ -42,13 +50,18 @@ pub(super) fn all() -> &'static Map<String, Value> {
         let mut generator = SchemaGenerator::new(settings);
         generator.subschema_for::<APIService>();
         generator.subschema_for::<Binding>();
+        generator.subschema_for::<CSIDriver>();
+        generator.subschema_for::<CSINode>();
+        generator.subschema_for::<CSIStorageCapacity>();
         generator.subschema_for::<ClusterRole>();
         generator.subschema_for::<ClusterRoleBinding>();
         generator.subschema_for::<ConfigMap>();
+        generator.subschema_for::<ControllerRevision>();
         generator.subschema_for::<CronJob>();
         generator.subschema_for::<CustomResourceDefinition>();
         generator.subschema_for::<DaemonSet>();
         generator.subschema_for::<Deployment>();
+        generator.subschema_for::<DeviceClass>();
         generator.subschema_for::<EndpointSlice>();
         generator.subschema_for::<Endpoints>();
         generator.subschema_for::<Event>();
@@ -68,18 +81,25 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<PersistentVolumeClaim>();
         generator.subschema_for::<Pod>();
         generator.subschema_for::<PodDisruptionBudget>();
+        generator.subschema_for::<PodTemplate>();
         generator.subschema_for::<PriorityClass>();
         generator.subschema_for::<ReplicaSet>();
         generator.subschema_for::<ReplicationController>();
+        generator.subschema_for::<ResourceClaim>();
+        generator.subschema_for::<ResourceClaimTemplate>();
         generator.subschema_for::<ResourceQuota>();
+        generator.subschema_for::<ResourceSlice>();
         generator.subschema_for::<Role>();
         generator.subschema_for::<RoleBinding>();
+        generator.subschema_for::<RuntimeClass>();
         generator.subschema_for::<Secret>();
         generator.subschema_for::<Service>();
         generator.subschema_for::<ServiceAccount>();
         generator.subschema_for::<StatefulSet>();
         generator.subschema_for::<StorageClass>();
         generator.subschema_for::<ValidatingWebhookConfiguration>();
+        generator.subschema_for::<VolumeAttachment>();
+        generator.subschema_for::<VolumeAttributesClass>();
         generator.subschema_for::<LocalSubjectAccessReview>();
         generator.subschema_for::<SelfSubjectAccessReview>();
         generator.subschema_for::<SelfSubjectReview>();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use aggregated_apiserver::FieldError;
+pub(crate) use aggregated_apiserver::admission::label_selector::{is_empty, matches};
 use aggregated_apiserver::strategy::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -48,30 +49,6 @@ pub(crate) fn check_labels(
         check_with(at, key, names::check_label_key, faults);
         check_with(at, value, names::check_label_value, faults);
     }
-}
-
-/// Whether a selector has no requirements.
-pub(crate) fn is_empty(selector: &LabelSelector) -> bool {
-    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
-}
-
-/// Whether a valid selector selects these labels.
-pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
-    let value = |key: &str| labels.and_then(|labels| labels.get(key));
-    let equal =
-        selector.match_labels.iter().flatten().all(|(key, wanted)| value(key) == Some(wanted));
-    let others = selector.match_expressions.iter().flatten().all(|term| {
-        let found = value(&term.key);
-        let is_in = found.is_some_and(|found| term.values.iter().flatten().any(|one| one == found));
-        match term.operator.as_str() {
-            "In" => is_in,
-            "NotIn" => !is_in,
-            "Exists" => found.is_some(),
-            _ => found.is_none(),
-        }
-    });
-    equal && others
 }
 
 /// The column of the label selector of a workload.
@@ -129,34 +106,6 @@ mod tests {
         validate(&object(json!({"matchLabels": {"a b": "c d"}})), "s", &mut faults);
         assert_eq!(faults.len(), 2);
         assert!(faults.iter().all(|fault| fault.field() == "s.matchLabels"));
-    }
-
-    #[test]
-    fn label_selectors_match_labels_and_expressions() {
-        let labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
-        for (selector, is_selected) in [
-            (json!({}), true),
-            (json!({"matchLabels": {"a": "b"}}), true),
-            (json!({"matchLabels": {"a": "c"}}), false),
-            (json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}), true),
-            (
-                json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}),
-                false,
-            ),
-            (
-                json!({"matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["b"]}]}),
-                true,
-            ),
-            (json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]}), true),
-            (json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}), false),
-        ] {
-            assert_eq!(
-                matches(&object(selector.clone()), Some(&labels)),
-                is_selected,
-                "{selector}"
-            );
-        }
-        assert!(!matches(&object(json!({"matchLabels": {"a": "b"}})), None));
     }
 
     #[test]

@@ -68,6 +68,25 @@ fn without_leading_zeros(text: &str) -> String {
     parts.map(|part| part.join(".")).collect::<Vec<_>>().join(":")
 }
 
+/// Checks the address of an interface with the length of its prefix, such as `10.9.8.7/24`.
+pub(crate) fn check_interface_address(at: &str, text: &str, faults: &mut FieldErrors) {
+    let Some(Network { address, length }) = Network::parse(text) else {
+        let why = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
+        return faults.push(FieldError::invalid(at, quote(text), why));
+    };
+    let canonical = match address {
+        IpAddr::V6(long) => match long.to_ipv4_mapped().filter(|_| length >= 96) {
+            Some(short) => format!("{short}/{}", length - 96),
+            None => format!("{address}/{length}"),
+        },
+        IpAddr::V4(_) => format!("{address}/{length}"),
+    };
+    if text != canonical {
+        let why = format!("must be in canonical form ({})", quote(&canonical));
+        faults.push(FieldError::invalid(at, quote(text), &why));
+    }
+}
+
 /// Checks an address.
 pub(crate) fn check_address(at: &str, text: &str, faults: &mut FieldErrors) {
     let why = match (parse_address(text), text.parse::<IpAddr>()) {

@@ -34,6 +34,8 @@ use super::label_selector;
 use super::row::Column;
 use scope::{Owner, Scope};
 
+pub(crate) use volume_sources::check_template_metadata;
+
 /// Sets the defaults of a template.
 pub(crate) fn set_defaults(template: &mut PodTemplateSpec) {
     if let Some(spec) = &mut template.spec {

@@ -170,6 +170,7 @@ impl PostedSubresource {
 pub(crate) struct Column<K> {
     heading: &'static str,
     column_type: &'static str,
+    format: &'static str,
     cells: ColumnCells<K>,
     is_wide: bool,
 }
@@ -185,7 +186,7 @@ type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 impl<K: 'static> Column<K> {
     /// A column of strings at a JSONPath.
     pub(crate) fn path(heading: &'static str, path: &'static str) -> Self {
-        Self { heading, column_type: "string", cells: ColumnCells::JsonPath(path), is_wide: false }
+        Self::of_strings(heading, ColumnCells::JsonPath(path))
     }
 
     /// A column of strings that code computes from an object and the current time.
@@ -194,8 +195,12 @@ impl<K: 'static> Column<K> {
         compute: impl Fn(&K, Timestamp) -> V + Send + Sync + 'static,
     ) -> Self {
         let compute = move |object: &K, now| compute(object, now).into();
-        let cells = ColumnCells::Computed(Box::new(compute));
-        Self { heading, column_type: "string", cells, is_wide: false }
+        Self::of_strings(heading, ColumnCells::Computed(Box::new(compute)))
+    }
+
+    fn of_strings(heading: &'static str, cells: ColumnCells<K>) -> Self {
+        let format = if heading == "Name" { "name" } else { "" };
+        Self { heading, column_type: "string", format, cells, is_wide: false }
     }
 
     /// A column of counts; a missing count is 0.
@@ -231,9 +236,19 @@ impl<K: 'static> Column<K> {
         Self { column_type, ..self }
     }
 
+    /// Sets the format, which the column `Name` has by default.
+    pub(crate) fn with_format(self, format: &'static str) -> Self {
+        Self { format, ..self }
+    }
+
     /// Shows the column only with `kubectl get -o wide`.
     pub(crate) fn wide(self) -> Self {
         Self { is_wide: true, ..self }
+    }
+
+    /// Shows the column also without `-o wide`.
+    pub(crate) fn always(self) -> Self {
+        Self { is_wide: false, ..self }
     }
 
     /// The column in the format of a definition.
@@ -245,7 +260,7 @@ impl<K: 'static> Column<K> {
         };
         json!({
             "name": self.heading, "type": self.column_type, "jsonPath": path,
-            "format": if self.heading == "Name" { "name" } else { "" },
+            "format": self.format,
             "priority": i32::from(self.is_wide),
         })
     }

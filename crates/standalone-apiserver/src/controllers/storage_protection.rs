@@ -1,8 +1,11 @@
-//! Removes the finalizers of PersistentVolumeClaims and PersistentVolumes that are being deleted and are not used any
-//! more: claims that no Pod on a node uses, and volumes that no claim uses.
+//! Removes the finalizers of PersistentVolumeClaims, PersistentVolumes and VolumeAttributesClasses that are being deleted
+//! and are not used any more: claims that no Pod on a node uses, volumes that no claim uses, and classes that neither a
+//! claim nor a volume uses.
 //!
 //! Not a `kube::runtime::Controller`, because that stores a copy of each object that it watches. Here it is enough to
 //! store the objects that wait for the removal of their finalizer, and the uids of the Pods that use them.
+
+mod classes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,13 +14,14 @@ use futures::future::ready;
 use futures::stream::select_all;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::{Api, ListParams, PartialObjectMeta, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::built_in::storage_protection::{CLAIM_FINALIZER, VOLUME_FINALIZER};
+use crate::built_in::storage_protection::{CLAIM_FINALIZER, CLASS_FINALIZER, VOLUME_FINALIZER};
 
 /// The pause before a failed attempt is repeated: it doubles up to the second value.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
@@ -27,6 +31,7 @@ const CHANGES: usize = 1_000;
 const PAGE: u32 = 500;
 
 type Claim = PartialObjectMeta<PersistentVolumeClaim>;
+type Class = PartialObjectMeta<VolumeAttributesClass>;
 type PodMeta = PartialObjectMeta<Pod>;
 
 /// A change of a watched object.
@@ -34,6 +39,7 @@ enum Change {
     Claim(watcher::Event<Claim>),
     Volume(Box<watcher::Event<PersistentVolume>>),
     Pod(watcher::Event<PodMeta>),
+    Class(watcher::Event<Class>),
 }
 
 /// Runs the controller.
@@ -42,29 +48,39 @@ pub(crate) async fn run(client: Client) {
         changes(&client, Change::Claim).boxed(),
         changes(&client, |change| Change::Volume(Box::new(change))).boxed(),
         changes(&client, Change::Pod).boxed(),
+        changes(&client, Change::Class).boxed(),
     ]);
     let mut changes = changes.ready_chunks(CHANGES);
     let (mut claims, mut volumes) = (WaitingClaims::default(), Waiting::new());
+    let mut classes = Waiting::new();
     let (mut failed, mut pause) = (Failed::new(), RETRY_AFTER.0);
     loop {
+        // A Pod uses no class.
+        let mut frees_classes = false;
         tokio::select! {
             changed = changes.next() => {
                 let Some(changed) = changed else { return };
                 for change in changed {
+                    frees_classes |= !matches!(change, Change::Pod(_));
                     match change {
                         Change::Claim(change) => claims.observe(change),
                         Change::Volume(change) => observe(&mut volumes, *change, VOLUME_FINALIZER),
                         Change::Pod(change) => claims.observe_pod(change),
+                        Change::Class(change) => observe(&mut classes, change, CLASS_FINALIZER),
                     }
                 }
             }
             () = tokio::time::sleep(pause), if !failed.is_empty() => {
                 pause = RETRY_AFTER.1.min(pause * 2);
+                frees_classes = true;
                 failed.clear();
             }
         }
         release_claims(&client, &mut claims, &mut failed).await;
         release_volumes(&client, &mut volumes, &mut failed).await;
+        if frees_classes {
+            classes::release_unused(&client, &mut classes, &mut failed).await;
+        }
         if failed.is_empty() {
             pause = RETRY_AFTER.0;
         }

@@ -5,13 +5,13 @@ use aggregated_apiserver::subresource::{
 };
 use axum::extract::{FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
-use http::Uri;
+use http::request::Parts;
 use k8s_openapi::api::core::v1::Pod;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{container, ensure_node};
+use super::{container, ensure_node, go};
 
 /// A request to run a command in a container, or to attach to its process.
 #[derive(Clone, Debug)]
@@ -23,6 +23,12 @@ pub struct ExecRequest {
     pub container: String,
     /// The command with its arguments; empty for `attach`.
     pub command: Vec<String>,
+    /// Whether the client sends input.
+    pub stdin: bool,
+    /// Whether the client receives output.
+    pub stdout: bool,
+    /// Whether the client receives error output. Never together with `tty`, because a terminal has one output.
+    pub stderr: bool,
     /// Whether the client has a terminal.
     pub tty: bool,
 }
@@ -55,6 +61,14 @@ struct Streams {
     tty: bool,
 }
 
+/// The parameters of `portforward` (`PodPortForwardOptions`).
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct Ports {
+    /// Lists of ports, separated by commas.
+    ports: Vec<String>,
+}
+
 /// The subresource `exec` or `attach` with this handler.
 pub(crate) fn commands<H, F>(name: &'static str, handler: H) -> Subresource
 where
@@ -63,11 +77,19 @@ where
 {
     let connect = async move |Parent(pod): Parent<Pod>,
                               Parameters(streams): Parameters<Streams>,
-                              connection: RemoteCommand| {
+                              request: Request| {
         let container = container(&pod, streams.container.as_deref())?;
         ensure_node(&pod)?;
-        let Streams { command, tty, .. } = streams;
-        let request = ExecRequest { pod, container, command, tty };
+        let Streams { command, stdin, stdout, stderr, tty, .. } = streams;
+        // kubelet's own names of these parameters have no effect, same as in kube-apiserver.
+        let query = format!("stdin={stdin}&stdout={stdout}&stderr={stderr}&tty={tty}");
+        let mut head = with_query(request, &query)?;
+        let connection = match RemoteCommand::from_request_parts(&mut head, &()).await {
+            Ok(connection) => connection,
+            Err(refused) => return Ok(refused.into_response()),
+        };
+        let stderr = connection.options().stderr;
+        let request = ExecRequest { pod, container, command, stdin, stdout, stderr, tty };
         Ok::<Response, Error>(connection.run(move |session| handler(request, session)))
     };
     Subresource::new(name).connect(connect).parameters::<Streams>()
@@ -80,10 +102,14 @@ where
     F: Future<Output = Result<T, String>> + Send + 'static,
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let connect = async move |Parent(pod): Parent<Pod>, request: Request| {
+    let connect = async move |Parent(pod): Parent<Pod>,
+                              Parameters(Ports { ports }): Parameters<Ports>,
+                              request: Request| {
+        let ports: Result<Vec<_>, Error> = ports.iter().map(|list| go::ports(list)).collect();
+        let ports = ports?.into_iter().flatten().map(|port| format!("port={port}"));
+        let query = ports.collect::<Vec<_>>().join("&");
         ensure_node(&pod)?;
-        let mut head = request.into_parts().0;
-        head.uri = of_kubelet(&head.uri)?;
+        let mut head = with_query(request, &query)?;
         let open = move |port| handler(PortForwardRequest { pod: pod.clone(), port });
         let connection = PortForward::from_request_parts(&mut head, &()).await;
         let response = connection.map(|connection| connection.run(open));
@@ -92,13 +118,9 @@ where
     Subresource::new("portforward").connect(connect)
 }
 
-/// The URI with the parameter of kubelet: `ports` (`PodPortForwardOptions`) becomes `port`.
-fn of_kubelet(uri: &Uri) -> Result<Uri, Error> {
-    let query = uri.query().unwrap_or_default().split('&');
-    let query = query.map(|parameter| match parameter.strip_prefix("ports=") {
-        Some(ports) => format!("port={ports}"),
-        None => parameter.to_owned(),
-    });
-    let query: Vec<String> = query.collect();
-    format!("{}?{}", uri.path(), query.join("&")).parse().map_err(Error::internal)
+/// The head of a request, with another query.
+fn with_query(request: Request, query: &str) -> Result<Parts, Error> {
+    let mut head = request.into_parts().0;
+    head.uri = format!("{}?{query}", head.uri.path()).parse().map_err(Error::internal)?;
+    Ok(head)
 }

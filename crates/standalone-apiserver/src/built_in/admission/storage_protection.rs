@@ -1,4 +1,4 @@
-//! StorageObjectInUseProtection: adds a finalizer to new claims and volumes, so that they are not removed while they
+//! StorageObjectInUseProtection: adds a finalizer to new claims, volumes and classes of attributes, so that they are not removed while they
 //! are used. `controllers/storage_protection` removes the finalizer.
 
 use aggregated_apiserver::admission::{
@@ -14,6 +14,9 @@ pub(crate) const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 
 /// The finalizer of a PersistentVolume.
 pub(crate) const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+
+/// The finalizer of a VolumeAttributesClass.
+pub(crate) const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
 
 /// The admission plugin StorageObjectInUseProtection of Kubernetes.
 pub(super) struct StorageObjectInUseProtection;
@@ -40,10 +43,14 @@ impl AdmissionPlugin for StorageObjectInUseProtection {
 }
 
 fn finalizer(request: &AdmissionRequest<'_>) -> Option<&'static str> {
-    let finalizers =
-        [("persistentvolumeclaims", CLAIM_FINALIZER), ("persistentvolumes", VOLUME_FINALIZER)];
-    let found = finalizers.into_iter().find(|(resource, _)| creates(request, "", resource));
-    found.map(|(_, finalizer)| finalizer)
+    let finalizers = [
+        ("", "persistentvolumeclaims", CLAIM_FINALIZER),
+        ("", "persistentvolumes", VOLUME_FINALIZER),
+        ("storage.k8s.io", "volumeattributesclasses", CLASS_FINALIZER),
+    ];
+    let found =
+        finalizers.into_iter().find(|(group, resource, _)| creates(request, group, resource));
+    found.map(|(.., finalizer)| finalizer)
 }
 
 fn add(object: &mut AdmissionObject<'_>, finalizer: &str) {

@@ -74,9 +74,15 @@ mod tests {
                 ],
             ),
             (
-                json!({"matchConditions": [{"name": "n", "expression": "true"}]}),
+                json!({"matchConditions": [
+                    {"name": "n", "expression": "object.spec.a == request.name"},
+                    {"name": "n", "expression": "1"}, {"name": "a b", "expression": " "},
+                ]}),
                 vec![
-                    "webhooks[0].matchConditions: Forbidden: this server does not evaluate match conditions",
+                    "webhooks[0].matchConditions[1].expression: Invalid value: \"1\": must evaluate to bool but got int",
+                    "webhooks[0].matchConditions[1].name: Duplicate value: \"n\"",
+                    "webhooks[0].matchConditions[2].expression: Required value",
+                    "webhooks[0].matchConditions[2].name: Invalid value: \"a b\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
                 ],
             ),
             (

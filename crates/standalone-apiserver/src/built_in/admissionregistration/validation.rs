@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use aggregated_apiserver::FieldError;
+use aggregated_apiserver::admission::check_match_condition;
 use aggregated_apiserver::strategy::{check_webhook_service, check_webhook_url, names};
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, RuleWithOperations, ServiceReference, ValidatingWebhook,
@@ -17,6 +18,8 @@ use crate::built_in::label_selector;
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// The valid side effects. Webhooks with other side effects cannot be called for dry runs.
 const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
+/// The largest number of match conditions of a webhook.
+const MOST_CONDITIONS: usize = 64;
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
 /// A webhook of either sort.
@@ -115,9 +118,31 @@ fn check(webhook: &Webhook<'_>, at: &str, faults: &mut FieldErrors) {
     let policy = webhook.reinvocation_policy;
     check_one_of(format!("{at}.reinvocationPolicy"), policy, &policies, faults);
     check_client_config(webhook.client_config, &format!("{at}.clientConfig"), faults);
-    if !webhook.match_conditions.is_empty() {
-        let why = "this server does not evaluate match conditions";
-        faults.push(FieldError::forbidden(format!("{at}.matchConditions"), why));
+    check_conditions(webhook.match_conditions, &format!("{at}.matchConditions"), faults);
+}
+
+fn check_conditions(conditions: &[MatchCondition], at: &str, faults: &mut FieldErrors) {
+    if conditions.len() > MOST_CONDITIONS {
+        faults.push(FieldError::too_many(at, conditions.len(), MOST_CONDITIONS as u64));
+    }
+    let mut known = BTreeSet::new();
+    for (index, MatchCondition { name, expression }) in conditions.iter().enumerate() {
+        let (at_name, at_expression) =
+            (format!("{at}[{index}].name"), format!("{at}[{index}].expression"));
+        let expression = expression.trim();
+        if expression.is_empty() {
+            faults.push(FieldError::required(at_expression, ""));
+        } else if let Err(why) = check_match_condition(expression) {
+            faults.push(FieldError::invalid(at_expression, quote(expression), &why));
+        }
+        if name.is_empty() {
+            faults.push(FieldError::required(at_name, ""));
+            continue;
+        }
+        check_with(&at_name, name, names::check_label_key, faults);
+        if !known.insert(name) {
+            faults.push(FieldError::duplicate(at_name, quote(name)));
+        }
     }
 }
 

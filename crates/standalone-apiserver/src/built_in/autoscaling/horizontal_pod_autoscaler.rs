@@ -10,6 +10,7 @@ use k8s_openapi::api::autoscaling::v2::{
     ResourceMetricSource,
 };
 
+use crate::built_in::cell_texts::UNSET;
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy::without_generation;
 use validation::{validate, validate_status};
@@ -46,7 +47,7 @@ fn columns() -> Vec<Column<HorizontalPodAutoscaler>> {
         }),
         Column::computed("MinPods", |autoscaler: &HorizontalPodAutoscaler, _| {
             let least = autoscaler.spec.min_replicas;
-            least.map_or_else(|| "<unset>".to_owned(), |least| least.to_string())
+            least.map_or_else(|| UNSET.to_owned(), |least| least.to_string())
         }),
         Column::computed("MaxPods", |autoscaler: &HorizontalPodAutoscaler, _| {
             autoscaler.spec.max_replicas

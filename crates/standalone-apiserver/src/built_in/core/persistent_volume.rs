@@ -1,5 +1,6 @@
 //! PersistentVolumes.
 
+mod inline;
 mod older_sources;
 mod sources;
 mod validation;
@@ -12,10 +13,14 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::persistent_volume_claim::{CLASS_ANNOTATION, shown_modes};
+use crate::built_in::cell_texts::UNSET;
 use crate::built_in::defaulting::set_default;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::without_generation;
 use validation::{validate, warnings};
+
+pub(crate) use inline::check as check_inline_spec;
+pub(crate) use sources::{check_driver_name, set_defaults as set_source_defaults};
 
 pub(crate) fn row() -> Row<PersistentVolume> {
     let rules = Validation::new()
@@ -46,7 +51,6 @@ fn strategy() -> Strategy {
 }
 
 fn columns() -> Vec<Column<PersistentVolume>> {
-    const UNSET: &str = "<unset>";
     type Text = fn(&PersistentVolume) -> Option<String>;
     let text = |heading, nothing: &'static str, of: Text| {
         Column::computed(heading, move |volume: &PersistentVolume, _| {

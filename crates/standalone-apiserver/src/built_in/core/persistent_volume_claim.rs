@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     TypedObjectReference,
 };
 
+use crate::built_in::cell_texts::UNSET;
 use crate::built_in::defaulting::{set_default, set_missing};
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::without_generation;
@@ -54,7 +55,6 @@ fn strategy() -> Strategy {
 }
 
 fn columns() -> Vec<Column<PersistentVolumeClaim>> {
-    const UNSET: &str = "<unset>";
     type Text = fn(&PersistentVolumeClaim) -> Option<String>;
     let text = |heading, nothing: &'static str, of: Text| {
         Column::computed(heading, move |claim: &PersistentVolumeClaim, _| {

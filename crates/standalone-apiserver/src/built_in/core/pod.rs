@@ -94,6 +94,8 @@ const FILLED: &[FilledField] = &[
     FilledField::field("/spec/priority").by_admission(),
     FilledField::field("/spec/priorityClassName").by_admission(),
     FilledField::field("/spec/tolerations").by_admission(),
+    FilledField::field("/spec/overhead").by_admission(),
+    FilledField::field("/spec/nodeSelector").by_admission(),
     FilledField::field("/spec/containers/*/securityContext"),
     FilledField::field("/spec/initContainers/*/securityContext"),
     FilledField::dropped("/spec/schedulingGroup"),

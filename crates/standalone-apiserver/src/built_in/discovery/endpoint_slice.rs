@@ -5,6 +5,7 @@ mod validation;
 use aggregated_apiserver::{Strategy, Validation};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use crate::built_in::cell_texts::UNSET;
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::with_generation;
 use validation::{validate, warnings};
@@ -52,7 +53,7 @@ fn first_three(all: Vec<String>) -> String {
     let first = all.iter().take(3).cloned().collect::<Vec<_>>().join(",");
     match all.len() {
         more @ 4.. => format!("{first} + {} more...", more - 3),
-        _ if first.is_empty() => "<unset>".to_owned(),
+        _ if first.is_empty() => UNSET.to_owned(),
         _ => first,
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use aggregated_apiserver::FieldError;
 use aggregated_apiserver::strategy::{NameRule, names};
 use k8s_openapi::api::core::v1::{
-    Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodSpec,
-    WeightedPodAffinityTerm,
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+    PodAffinityTerm, PodSpec, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -71,20 +71,29 @@ fn check_weight(weight: i32, at: &str, faults: &mut FieldErrors) {
 
 fn check_node_affinity(affinity: &NodeAffinity, allows: bool, at: &str, faults: &mut FieldErrors) {
     if let Some(required) = &affinity.required_during_scheduling_ignored_during_execution {
-        let at = format!("{at}.{REQUIRED}.nodeSelectorTerms");
-        if required.node_selector_terms.is_empty() {
-            let why = "must have at least one node selector term";
-            faults.push(FieldError::required(&*at, why));
-        }
-        for (index, term) in required.node_selector_terms.iter().enumerate() {
-            check_node_term(term, allows, &format!("{at}[{index}]"), faults);
-        }
+        check_node_terms(required, allows, &format!("{at}.{REQUIRED}"), faults);
     }
     let preferred = affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten();
     for (index, term) in preferred.enumerate() {
         let at = format!("{at}.{PREFERRED}[{index}]");
         check_weight(term.weight, &at, faults);
         check_node_term(&term.preference, true, &format!("{at}.preference"), faults);
+    }
+}
+
+/// Validates a selector of nodes.
+pub(crate) fn check_node_selector(selector: &NodeSelector, at: &str, faults: &mut FieldErrors) {
+    check_node_terms(selector, false, at, faults);
+}
+
+fn check_node_terms(selector: &NodeSelector, allows: bool, at: &str, faults: &mut FieldErrors) {
+    let at = format!("{at}.nodeSelectorTerms");
+    if selector.node_selector_terms.is_empty() {
+        let why = "must have at least one node selector term";
+        faults.push(FieldError::required(&*at, why));
+    }
+    for (index, term) in selector.node_selector_terms.iter().enumerate() {
+        check_node_term(term, allows, &format!("{at}[{index}]"), faults);
     }
 }
 

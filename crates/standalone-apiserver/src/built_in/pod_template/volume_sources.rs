@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::{
     CSIVolumeSource, EphemeralVolumeSource, HostPathVolumeSource, KeyToPath, Volume,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::disks;
 use super::paths::{check_backsteps, check_descending, check_local, check_mode};
 use super::projections;
@@ -229,37 +231,41 @@ fn check_csi(one: &CSIVolumeSource, at: &str, faults: &mut FieldErrors) {
     }
 }
 
+/// Checks the metadata of a template, which may have labels and annotations alone.
+pub(crate) fn check_template_metadata(metadata: &ObjectMeta, at: &str, faults: &mut FieldErrors) {
+    let annotations = metadata.annotations.iter().flatten();
+    for (key, _) in annotations {
+        let check = |key: &str| names::check_label_key(&key.to_lowercase());
+        check_with(&format!("{at}.annotations"), key, check, faults);
+    }
+    label_selector::check_labels(metadata.labels.as_ref(), &format!("{at}.labels"), faults);
+    for (field, is_given) in [
+        ("name", metadata.name.is_some()),
+        ("generateName", metadata.generate_name.is_some()),
+        ("namespace", metadata.namespace.is_some()),
+        ("selfLink", metadata.self_link.is_some()),
+        ("uID", metadata.uid.is_some()),
+        ("resourceVersion", metadata.resource_version.is_some()),
+        ("generation", metadata.generation.is_some()),
+        ("creationTimestamp", metadata.creation_timestamp.is_some()),
+        ("deletionTimestamp", metadata.deletion_timestamp.is_some()),
+        ("deletionGracePeriodSeconds", metadata.deletion_grace_period_seconds.is_some()),
+        ("ownerReferences", metadata.owner_references.is_some()),
+        ("finalizers", metadata.finalizers.is_some()),
+        ("managedFields", metadata.managed_fields.is_some()),
+    ] {
+        if is_given {
+            faults.push(FieldError::forbidden(format!("{at}.{field}"), "cannot be set"));
+        }
+    }
+}
+
 fn check_ephemeral(one: &EphemeralVolumeSource, at: &str, faults: &mut FieldErrors) {
     let Some(template) = &one.volume_claim_template else {
         return faults.push(FieldError::required(at, ""));
     };
     if let Some(metadata) = &template.metadata {
-        let at = format!("{at}.metadata");
-        let annotations = metadata.annotations.iter().flatten();
-        for (key, _) in annotations {
-            let check = |key: &str| names::check_label_key(&key.to_lowercase());
-            check_with(&format!("{at}.annotations"), key, check, faults);
-        }
-        label_selector::check_labels(metadata.labels.as_ref(), &format!("{at}.labels"), faults);
-        for (field, is_given) in [
-            ("name", metadata.name.is_some()),
-            ("generateName", metadata.generate_name.is_some()),
-            ("namespace", metadata.namespace.is_some()),
-            ("selfLink", metadata.self_link.is_some()),
-            ("uID", metadata.uid.is_some()),
-            ("resourceVersion", metadata.resource_version.is_some()),
-            ("generation", metadata.generation.is_some()),
-            ("creationTimestamp", metadata.creation_timestamp.is_some()),
-            ("deletionTimestamp", metadata.deletion_timestamp.is_some()),
-            ("deletionGracePeriodSeconds", metadata.deletion_grace_period_seconds.is_some()),
-            ("ownerReferences", metadata.owner_references.is_some()),
-            ("finalizers", metadata.finalizers.is_some()),
-            ("managedFields", metadata.managed_fields.is_some()),
-        ] {
-            if is_given {
-                faults.push(FieldError::forbidden(format!("{at}.{field}"), "cannot be set"));
-            }
-        }
+        check_template_metadata(metadata, &format!("{at}.metadata"), faults);
     }
     persistent_volume_claim::validate_spec(Some(&template.spec), &format!("{at}.spec"), faults);
 }

@@ -3,9 +3,8 @@
 use aggregated_apiserver::{FieldError, Strategy, Validation};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::{Value, json};
 
-use crate::built_in::checks::{FieldErrors, check_not_negative, check_one_of};
+use crate::built_in::checks::{FieldErrors, check_not_negative, check_one_of, go_struct, to_json};
 use crate::built_in::conditions;
 use crate::built_in::label_selector;
 use crate::built_in::row::{Column, Row, Subresources};
@@ -101,20 +100,19 @@ fn validate_status(budget: &PodDisruptionBudget) -> FieldErrors {
 
 /// A spec in the format of messages, with the field names of Go.
 fn shown(spec: &PodDisruptionBudgetSpec) -> String {
-    let member = |name: &str, value: Value| format!("{}:{value}", json!(name));
-    let members = [
-        member("MinAvailable", json!(spec.min_available)),
-        member("Selector", json!(spec.selector)),
-        member("MaxUnavailable", json!(spec.max_unavailable)),
-        member("UnhealthyPodEvictionPolicy", json!(spec.unhealthy_pod_eviction_policy)),
-    ];
-    format!("{{{}}}", members.join(","))
+    go_struct(&[
+        ("MinAvailable", to_json(&spec.min_available)),
+        ("Selector", to_json(&spec.selector)),
+        ("MaxUnavailable", to_json(&spec.max_unavailable)),
+        ("UnhealthyPodEvictionPolicy", to_json(&spec.unhealthy_pod_eviction_policy)),
+    ])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::built_in::testing::{cells, object, texts};
+    use serde_json::{Value, json};
 
     #[test]
     fn invalid_pod_disruption_budgets_are_rejected() {

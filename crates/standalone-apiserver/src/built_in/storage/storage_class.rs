@@ -68,14 +68,8 @@ fn prepare(class: &mut StorageClass) {
 
 fn validate(class: &StorageClass, old: Option<&StorageClass>) -> FieldErrors {
     let mut faults = Vec::new();
-    if class.provisioner.is_empty() {
-        faults.push(FieldError::required("provisioner", ""));
-    } else {
-        // kube-apiserver reports the value in lower case, too.
-        let provisioner = class.provisioner.to_lowercase();
-        check_with("provisioner", &provisioner, names::check_label_key, &mut faults);
-    }
-    check_parameters(class, &mut faults);
+    check_provisioner("provisioner", &class.provisioner, &mut faults);
+    check_parameters(class.parameters.as_ref(), &mut faults);
     let policy = class.reclaim_policy.as_ref().filter(|policy| !policy.is_empty());
     check_one_of("reclaimPolicy", policy, &["Delete", "Retain"], &mut faults);
     let modes = ["Immediate", "WaitForFirstConsumer"];
@@ -90,8 +84,21 @@ fn validate(class: &StorageClass, old: Option<&StorageClass>) -> FieldErrors {
     faults
 }
 
-fn check_parameters(class: &StorageClass, faults: &mut FieldErrors) {
-    let Some(parameters) = &class.parameters else { return };
+/// Checks the name of the driver of a class.
+pub(super) fn check_provisioner(at: &str, provisioner: &str, faults: &mut FieldErrors) {
+    if provisioner.is_empty() {
+        return faults.push(FieldError::required(at, ""));
+    }
+    // kube-apiserver reports the value in lower case, too.
+    check_with(at, &provisioner.to_lowercase(), names::check_label_key, faults);
+}
+
+/// Checks the number and the size of the parameters of a class.
+pub(super) fn check_parameters(
+    parameters: Option<&BTreeMap<String, String>>,
+    faults: &mut FieldErrors,
+) {
+    let Some(parameters) = parameters else { return };
     if parameters.len() > PARAMETERS {
         return faults.push(FieldError::too_long("parameters", PARAMETERS as u64));
     }

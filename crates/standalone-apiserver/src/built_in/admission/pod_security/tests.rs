@@ -46,6 +46,12 @@ async fn exempt_namespaces_users_and_runtime_classes_meet_no_level() {
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         assert_eq!(send(&as_admin, "/api/v1/namespaces", &namespace).await.0, StatusCode::CREATED);
     }
+    let class = json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "vm"},
+        "handler": "vm",
+    });
+    let classes = "/apis/node.k8s.io/v1/runtimeclasses";
+    assert_eq!(send(&as_admin, classes, &class).await.0, StatusCode::CREATED);
     let mut pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",

@@ -13,7 +13,7 @@ use crate::built_in::defaulting::set_default;
 
 const ONE: &str = "may not specify more than 1 volume type";
 
-pub(super) fn set_defaults(spec: &mut PersistentVolumeSpec) {
+pub(crate) fn set_defaults(spec: &mut PersistentVolumeSpec) {
     if let Some(path) = &mut spec.host_path {
         path.type_.get_or_insert_default();
     }
@@ -143,16 +143,7 @@ fn check_nfs(nfs: &NFSVolumeSource, faults: &mut FieldErrors) {
 }
 
 fn check_csi(csi: &CSIPersistentVolumeSource, faults: &mut FieldErrors) {
-    const LONGEST: usize = 63;
-    if csi.driver.is_empty() {
-        faults.push(FieldError::required("spec.csi.driver", ""));
-    } else {
-        if csi.driver.len() > LONGEST {
-            faults.push(FieldError::too_long("spec.csi.driver", LONGEST as u64));
-        }
-        let lower = |name: &str| names::check_dns_1123_subdomain(&name.to_lowercase());
-        check_with("spec.csi.driver", &csi.driver, lower, faults);
-    }
+    check_driver_name("spec.csi.driver", &csi.driver, faults);
     if csi.volume_handle.is_empty() {
         faults.push(FieldError::required("spec.csi.volumeHandle", ""));
     }
@@ -165,6 +156,19 @@ fn check_csi(csi: &CSIPersistentVolumeSource, faults: &mut FieldErrors) {
         let Some(secret) = secret else { continue };
         check_secret(secret, &format!("spec.csi.{field}"), faults);
     }
+}
+
+/// Checks the name of a CSI driver.
+pub(crate) fn check_driver_name(at: &str, name: &str, faults: &mut FieldErrors) {
+    const LONGEST: usize = 63;
+    if name.is_empty() {
+        return faults.push(FieldError::required(at, ""));
+    }
+    if name.len() > LONGEST {
+        faults.push(FieldError::too_long(at, LONGEST as u64));
+    }
+    let lower = |name: &str| names::check_dns_1123_subdomain(&name.to_lowercase());
+    check_with(at, name, lower, faults);
 }
 
 fn check_secret(secret: &SecretReference, at: &str, faults: &mut FieldErrors) {

@@ -58,16 +58,7 @@ fn check_spec(volume: &str, spec: &PersistentVolumeSpec, faults: &mut FieldError
         check_affinity(affinity, faults);
     }
     sources::check(volume, spec, faults);
-    let is_root = |path: &str| {
-        !path.is_empty()
-            && path.starts_with('/')
-            && path.split('/').all(|part| matches!(part, "" | "."))
-    };
-    let is_of_root = spec.host_path.as_ref().is_some_and(|path| is_root(&path.path));
-    if is_of_root && policy.is_some_and(|policy| policy == "Recycle") {
-        let why = "may not be 'recycle' for a hostPath mount of '/'";
-        faults.push(FieldError::forbidden("spec.persistentVolumeReclaimPolicy", why));
-    }
+    check_recycled_root(spec, faults);
     let class = spec.storage_class_name.as_deref().filter(|class| !class.is_empty());
     if let Some(class) = class {
         check_with("spec.storageClassName", class, names::check_dns_1123_subdomain, faults);
@@ -85,6 +76,20 @@ fn check_spec(volume: &str, spec: &PersistentVolumeSpec, faults: &mut FieldError
             let why = "has to be specified when using volumeAttributesClassName";
             faults.push(FieldError::required("spec.csi", why));
         }
+    }
+}
+
+/// Checks that the root directory of a host is not recycled.
+pub(super) fn check_recycled_root(spec: &PersistentVolumeSpec, faults: &mut FieldErrors) {
+    let is_root = |path: &str| {
+        !path.is_empty()
+            && path.starts_with('/')
+            && path.split('/').all(|part| matches!(part, "" | "."))
+    };
+    let is_of_root = spec.host_path.as_ref().is_some_and(|path| is_root(&path.path));
+    if is_of_root && spec.persistent_volume_reclaim_policy.as_deref() == Some("Recycle") {
+        let why = "may not be 'recycle' for a hostPath mount of '/'";
+        faults.push(FieldError::forbidden("spec.persistentVolumeReclaimPolicy", why));
     }
 }
 
