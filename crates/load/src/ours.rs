@@ -54,8 +54,12 @@ pub async fn serve(server: Server, folder: &Path) -> Result<()> {
     args.tls_cert_file = Some(folder.join("serving.crt"));
     args.tls_private_key_file = Some(folder.join("serving.key"));
     args.client_ca_file = Some(folder.join("ca.crt"));
-    args.disable_admission_plugins =
-        vec![AdmissionPluginName::NamespaceLifecycle, AdmissionPluginName::ResourceQuota];
+    args.disable_admission_plugins = vec![
+        AdmissionPluginName::NamespaceLifecycle,
+        AdmissionPluginName::MutatingAdmissionWebhook,
+        AdmissionPluginName::ValidatingAdmissionWebhook,
+        AdmissionPluginName::ResourceQuota,
+    ];
     // All objects are in one namespace.
     args.store_namespace_limit = NamespaceLimit::WHOLE;
     args.requestheader_client_ca_file = Some(folder.join("ca.crt"));

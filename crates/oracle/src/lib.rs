@@ -11,6 +11,7 @@ pub mod applies;
 pub mod built_in_applies;
 pub mod compare;
 pub mod conversion_webhook;
+pub mod discovery;
 pub mod each;
 pub mod fields;
 pub mod formats;

@@ -81,7 +81,7 @@ impl Side {
             if let Some(status) = request.until {
                 self.wait_for(&sent, status).await.with_context(at)?;
             }
-            let open = self.server.send(&sent).await.with_context(at)?;
+            let open = self.receiver(&sent.path).send(&sent).await.with_context(at)?;
             let answer = if request.meanwhile {
                 going_on.push((index, tokio::spawn(open.read())));
                 Answer::default()
@@ -98,11 +98,21 @@ impl Side {
         Ok(())
     }
 
+    /// The server that a path is sent to. The cluster has the namespaces and the configurations of webhooks.
+    fn receiver(&self, path: &str) -> &Server {
+        let is_namespace =
+            path.strip_prefix("/api/v1/namespaces/").is_some_and(|name| !name.contains('/'));
+        match is_namespace || path.starts_with("/apis/admissionregistration.k8s.io/") {
+            true => &self.cluster,
+            false => &self.server,
+        }
+    }
+
     /// Repeats a request until its response has this status.
     async fn wait_for(&self, sent: &Sent, status: u16) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let answer = self.server.send(sent).await?.read().await?;
+            let answer = self.receiver(&sent.path).send(sent).await?.read().await?;
             if answer.status == status {
                 return Ok(());
             }

@@ -257,7 +257,10 @@ async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
 /// Starts our server without a cluster and creates the definitions in it. Its herds are converted by the same webhook
 /// as those of kube-apiserver.
 async fn without_a_cluster(folder: &Path, herds: Value) -> Result<(Server, TestServer)> {
-    let running = TestServer::builder().listen().start().await?;
+    let running = {
+        let no_log = async |_| Ok(String::new());
+        TestServer::builder().listen().pod_log(no_log).start().await?
+    };
     let server = of_test_server(&running, folder)?;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     for definition in

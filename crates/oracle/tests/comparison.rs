@@ -21,8 +21,8 @@ use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{
-    applies, built_in_applies, each, fields, kubectl, metrics, openapi, policy, pruning, rules,
-    schemas, trees, types, yaml,
+    applies, built_in_applies, discovery, each, fields, kubectl, metrics, openapi, policy, pruning,
+    rules, schemas, trees, types, yaml,
 };
 use oracle::{formats, generate};
 use test_cluster::{Missing, Programs};
@@ -139,6 +139,7 @@ fn main() -> Result<()> {
         ("definitions: schemas are judged alike", Check::Schemas),
         ("openapi: documents are alike", Check::OpenApi),
         ("openapi: schemas of built-in kinds are alike", Check::OpenApiBuiltIn),
+        ("discovery: resources of built-in kinds are alike", Check::Discovery),
         ("kubectl: prints the same", Check::Kubectl),
         ("kubectl: prints the same of built-in kinds", Check::KubectlBuiltIn),
         ("metrics: are called alike", Check::Metrics),
@@ -236,6 +237,7 @@ enum Check {
     Schemas,
     OpenApi,
     OpenApiBuiltIn,
+    Discovery,
     Kubectl,
     KubectlBuiltIn,
     Types,
@@ -437,6 +439,9 @@ impl Shared {
                 Check::OpenApiBuiltIn => {
                     let (plain, standalone) = (&world.plain.server, &world.standalone.server);
                     openapi::compare_built_in(plain, standalone).await
+                }
+                Check::Discovery => {
+                    discovery::compare(&world.plain.server, &world.standalone.server).await
                 }
                 Check::Metrics => {
                     metrics::compare(&world.plain.server, &world.standalone.server).await

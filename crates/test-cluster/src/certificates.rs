@@ -7,7 +7,7 @@ use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 
 /// A certificate authority, with its certificate in a file.
@@ -100,6 +100,18 @@ impl Authority {
         group: Option<&str>,
     ) -> Result<Certificate> {
         let mut params = params(user, group)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(&params, folder, file)
+    }
+
+    /// Creates a client certificate whose only identity is a URI, such as `spiffe://example.com/jane`.
+    ///
+    /// # Errors
+    /// Same as [`Authority::client`].
+    pub fn client_of_uri(&self, folder: &Path, file: &str, uri: &str) -> Result<Certificate> {
+        let mut params = params("", None)?;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(&params, folder, file)
     }

@@ -62,6 +62,9 @@ pub struct ControlPlane {
 /// The files of the audit policy, which exists only if the control plane is audited, and of the audit log.
 const AUDIT_POLICY: &str = "audit-policy.yaml";
 const AUDIT_LOG: &str = "audit.log";
+/// The file of the AuthenticationConfiguration, which exists only if the control plane has one. It configures anonymous
+/// requests.
+const AUTHENTICATION: &str = "authentication.yaml";
 
 /// The controllers that run.
 #[derive(Clone, Copy)]
@@ -101,18 +104,26 @@ impl ControlPlane {
     /// # Errors
     /// Same as [`ControlPlane::start`].
     pub fn start_audited(programs: &Programs, policy: &str) -> Result<Self> {
-        Self::start_with(programs, &[], Controllers::None, Some(policy))
+        Self::start_with(programs, &[], Controllers::None, Some((AUDIT_POLICY, policy)))
+    }
+
+    /// Starts a control plane without controllers, with an AuthenticationConfiguration.
+    ///
+    /// # Errors
+    /// Same as [`ControlPlane::start`].
+    pub fn start_with_authentication(programs: &Programs, configuration: &str) -> Result<Self> {
+        Self::start_with(programs, &[], Controllers::None, Some((AUTHENTICATION, configuration)))
     }
 
     fn start_with(
         programs: &Programs,
         tokens: &[Token],
         controllers: Controllers,
-        audit_policy: Option<&str>,
+        file: Option<(&str, &str)>,
     ) -> Result<Self> {
         let mut attempt = 1;
         loop {
-            match Self::try_start(programs, tokens, controllers, audit_policy) {
+            match Self::try_start(programs, tokens, controllers, file) {
                 Err(error) if attempt < ATTEMPTS && format!("{error:?}").contains("in use") => {
                     attempt += 1;
                 }
@@ -125,7 +136,7 @@ impl ControlPlane {
         programs: &Programs,
         tokens: &[Token],
         controllers: Controllers,
-        audit_policy: Option<&str>,
+        file: Option<(&str, &str)>,
     ) -> Result<Self> {
         sweep();
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
@@ -144,8 +155,8 @@ impl ControlPlane {
         fs::write(path.join("service-account.key"), key.serialize_pem())?;
         fs::write(path.join("service-account.pub"), key.public_key_pem())?;
         fs::write(path.join("tokens.csv"), token_file(tokens))?;
-        if let Some(policy) = audit_policy {
-            fs::write(path.join(AUDIT_POLICY), policy)?;
+        if let Some((name, content)) = file {
+            fs::write(path.join(name), content)?;
         }
         let write_kubeconfig_of = |name: &str, certificate: &Certificate| -> Result<()> {
             let user = json!({
@@ -393,7 +404,6 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
         ("authorization-mode", "RBAC".to_owned()),
         // The first 256 addresses are reserved for Services that specify their address.
         ("service-cluster-ip-range", "10.0.0.0/16".to_owned()),
-        ("anonymous-auth", "false".to_owned()),
         // Same as in clusters of kubeadm; by default privileged containers are invalid.
         ("allow-privileged", "true".to_owned()),
         ("service-account-key-file", file("service-account.pub")),
@@ -413,6 +423,10 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
     ];
     let mut command = Command::new(programs.path("kube-apiserver"));
     command.args(flags.map(|(name, value)| format!("--{name}={value}")));
+    match folder.join(AUTHENTICATION).exists() {
+        true => command.arg(format!("--authentication-config={}", file(AUTHENTICATION))),
+        false => command.arg("--anonymous-auth=false"),
+    };
     if folder.join(AUDIT_POLICY).exists() {
         command.arg(format!("--audit-policy-file={}", file(AUDIT_POLICY)));
         command.arg(format!("--audit-log-path={}", file(AUDIT_LOG)));

@@ -12,6 +12,8 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+/// The API of the configurations of webhooks. A test that sets none has a cluster without this API.
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// Decides whether the `spec` of an access review is allowed; `None` means no response.
@@ -135,6 +137,12 @@ impl FakeCluster {
         let words = [if is_watch { "watch" } else { "list" }, form.unwrap_or_default()].concat();
         let words = [words, path.to_owned()].into_iter().chain(selectors.map(str::to_owned));
         let mut state = self.0.lock().unwrap();
+        let is_set = state.objects.contains_key(path) || state.refused.contains_key(path);
+        if path.starts_with(WEBHOOKS) && !is_set {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            return response;
+        }
         state.requests.push(words.collect::<Vec<_>>().join(" "));
         let status = |status| {
             let mut response = Response::new(Body::empty());

@@ -16,7 +16,7 @@ pub use clients::{
 pub use fake_cluster::FakeCluster;
 pub use listening::{ListeningServer, UNKNOWN, foo_server};
 pub use servers::{
-    DEFINITION, api_server, audited_server, audited_server_of, permissive_cluster, server,
-    server_of, server_of_all, server_of_kinds_for_all, server_with_store, traced_server,
-    unreachable_cluster,
+    DEFINITION, WEBHOOKS, api_server, audited_server, audited_server_of, permissive_cluster,
+    server, server_of, server_of_all, server_of_kinds_for_all, server_with_store, traced_server,
+    unreachable_cluster, without_webhooks,
 };

@@ -94,9 +94,20 @@ fn configured(definitions: &str) -> ApiServer {
     api_server(Kinds::new().crds_from_yaml(definitions).unwrap())
 }
 
+/// The plugins that call webhooks. They refuse writes while the cluster cannot be read.
+pub const WEBHOOKS: [AdmissionPluginName; 2] = [
+    AdmissionPluginName::MutatingAdmissionWebhook,
+    AdmissionPluginName::ValidatingAdmissionWebhook,
+];
+
+/// This server without the plugins that call webhooks.
+pub fn without_webhooks(server: ApiServer) -> ApiServer {
+    WEBHOOKS.into_iter().fold(server, ApiServer::without_admission_plugin)
+}
+
 /// A server of these kinds, without admission plugins that need a cluster, and with the whole store for one namespace.
 pub fn api_server(kinds: Kinds) -> ApiServer {
-    let server = ApiServer::new("foos", kinds);
+    let server = without_webhooks(ApiServer::new("foos", kinds));
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     server.with_store_namespace_limit(NamespaceLimit::WHOLE)
 }
