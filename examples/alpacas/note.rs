@@ -49,8 +49,12 @@ impl Poll for Notes {
         while let Some(file) = files.next_entry().await.map_err(BackendError::internal_from)? {
             let file_name = file.file_name();
             if let Some(name) = file_name.to_str().and_then(|name| name.strip_suffix(".txt")) {
-                let text = fs::read_to_string(file.path()).await;
-                let text = text.map_err(BackendError::internal_from)?;
+                let text = match fs::read(file.path()).await {
+                    Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+                    // Another program has just deleted the file.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => return Err(BackendError::internal_from(error)),
+                };
                 notes.push(Item::new(Note::new(name, NoteSpec { text })));
             }
         }
