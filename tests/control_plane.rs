@@ -6,6 +6,8 @@
 //! Without a control plane, and without `go` to build one, the tests are reported as ignored. The same applies to a
 //! test that needs something else that is missing. With `REQUIRE_CONTROL_PLANE` set, they fail instead.
 
+#[path = "control_plane/audit.rs"]
+mod audit;
 #[path = "control_plane/budgets.rs"]
 mod budgets;
 #[path = "control_plane/changes.rs"]
@@ -98,6 +100,7 @@ const TESTS: Group<World> = &[
     ("client_go_lists_and_watches", other_languages::an_informer_lists_and_watches),
     ("client_go_streams", other_languages::an_informer_streams),
     ("python_lists_and_watches", other_languages::python_lists_and_watches),
+    ("audit_logs_share_the_ids_of_requests", audit::logs_share_their_ids),
     ("llamas_count_against_quota", llamas::count_against_quota),
     ("openapi_is_published", registration::openapi_is_published),
     ("kustomize_prints_the_manifests", registration::kustomize_prints_the_manifests),

@@ -71,6 +71,8 @@ const TRAFFIC: Group<Stage> = &[
     ("etcd_is_killed", streams::etcd_is_killed),
     ("kube_apiserver_is_killed", streams::kube_apiserver_is_killed),
     ("policies_of_the_cluster_do_not_reach_llamas", install::policies_do_not_reach_llamas),
+    ("webhooks_of_the_cluster_reach_llamas", install::webhooks_reach_llamas),
+    ("the_permission_on_webhook_configurations_is_missing", rights::webhooks_are_unknown),
     ("a_definition_of_our_group", install::a_definition_of_our_group),
     ("a_read_only_file_system", install::nothing_can_be_written),
 ];

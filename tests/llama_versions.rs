@@ -27,6 +27,7 @@ async fn server() -> InProcess {
 }
 
 async fn in_process(server: ApiServer) -> InProcess {
+    let server = test_server::without_webhooks(server);
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     server.in_process(unreachable_cluster()).await.unwrap()
 }

@@ -37,17 +37,7 @@ pub struct World {
 impl Shared for World {
     fn start(programs: &Programs) -> Result<Self> {
         let users = ["jane", "ann", "eve", "joe", "mia", "kim", "lou"].map(Token::of);
-        let control_plane = ControlPlane::start(programs, &users)?;
-        // The same steps as an operator's, except that the Service refers to this machine, because no Pod runs here.
-        install(&control_plane)?;
-        let port = free_port()?;
-        let service = (NAMESPACE, farm_operator::NAME);
-        control_plane.lead_to_localhost(&API_SERVICES, service, port)?;
-        let server_kubeconfig = kubeconfig_of_server(&control_plane)?;
-        let server = spawn(&control_plane, &server_kubeconfig, port, &[])?;
-        let world = Self { server, port, control_plane, server_kubeconfig };
-        world.wait_available().with_context(|| world.server_log())?;
-        Ok(world)
+        Self::start_on(ControlPlane::start(programs, &users)?, &[])
     }
 
     fn server_log(&self) -> String {
@@ -56,6 +46,20 @@ impl Shared for World {
 }
 
 impl World {
+    /// Starts farm-operator with these arguments behind a control plane.
+    pub fn start_on(control_plane: ControlPlane, arguments: &[&str]) -> Result<Self> {
+        // The same steps as an operator's, except that the Service refers to this machine, because no Pod runs here.
+        install(&control_plane)?;
+        let port = free_port()?;
+        let service = (NAMESPACE, farm_operator::NAME);
+        control_plane.lead_to_localhost(&API_SERVICES, service, port)?;
+        let server_kubeconfig = kubeconfig_of_server(&control_plane)?;
+        let server = spawn(&control_plane, &server_kubeconfig, port, arguments)?;
+        let world = Self { server, port, control_plane, server_kubeconfig };
+        world.wait_available().with_context(|| world.server_log())?;
+        Ok(world)
+    }
+
     pub fn kubectl<const N: usize>(&self, arguments: [&str; N]) -> Kubectl {
         self.control_plane.kubectl(arguments)
     }

@@ -12,6 +12,10 @@ use test_server::{client, wait_until_served};
 use crate::disk::Disk;
 use crate::recorder::{Recorder, Recording};
 
+/// The admission plugins, which would need a cluster.
+const ADMISSION_PLUGINS: &str =
+    "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ResourceQuota";
+
 /// Certificates, and a directory for objects.
 pub struct Installation {
     files: ServerFiles,
@@ -78,7 +82,7 @@ impl Installation {
         // The error message must not contain a backtrace.
         command.env("RUST_BACKTRACE", "0");
         command.args(["--shutdown-delay-duration", "0s"]);
-        command.args(["--disable-admission-plugins", "NamespaceLifecycle,ResourceQuota"]);
+        command.args(["--disable-admission-plugins", ADMISSION_PLUGINS]);
         command.args(["--store-namespace-limit", "100%", "--data-dir"]).arg(data);
         command
     }

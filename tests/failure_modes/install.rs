@@ -125,7 +125,7 @@ pub fn a_definition_of_our_group(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Policies of the cluster apply to its own kinds, but not to those of the server, as the README documents.
+/// Admission policies of the cluster apply to its own kinds, but not to those of the server, as the README documents.
 pub fn policies_do_not_reach_llamas(stage: &mut Stage) -> Result<()> {
     let everything = json!([{
         "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"],
@@ -161,6 +161,44 @@ pub fn policies_do_not_reach_llamas(stage: &mut Stage) -> Result<()> {
     stage.kubectl(["delete", policy[0], policy[1]]).run()?;
     rest::delete_namespace(stage, "policed")?;
     rest::is_gone(stage, "policed")
+}
+
+/// A webhook of the cluster that cannot be reached refuses llamas in the same way as Secrets, until it is deleted.
+pub fn webhooks_reach_llamas(stage: &mut Stage) -> Result<()> {
+    stage.create(&json!([
+        namespace("hooked"),
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "away"}, "webhooks": [{
+                "name": "away.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+                "clientConfig": {"url": "https://127.0.0.1:1/away"},
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "hooked"}},
+                "rules": [{
+                    "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"],
+                    "resources": ["secrets", "llamas"],
+                }],
+            }],
+        },
+    ]))?;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "namespace": "hooked"},
+    });
+    let mut refused = Vec::new();
+    for object in [secret, llama("hooked", "x")] {
+        refused.push(stage.world.eventually(|| {
+            let create = stage.kubectl(["create", "--dry-run=server", "-f", "-"]);
+            let answer = create.input(&object.to_string()).output()?;
+            ensure!(answer.errors.contains("failed calling webhook"), "{answer:?}");
+            Ok(answer.errors)
+        })?);
+    }
+    ensure!(refused[0] == refused[1], "{refused:?}");
+    stage.create(&llama("default", "unhooked"))?;
+    stage.kubectl(["delete", "validatingwebhookconfiguration", "away"]).run()?;
+    stage.world.eventually(|| stage.create(&llama("hooked", "x")))?;
+    stage.kubectl(["delete", "llama", "unhooked"]).run()?;
+    rest::delete_namespace(stage, "hooked")?;
+    rest::is_gone(stage, "hooked")
 }
 
 /// The namespace is deleted but the APIService remains. It blocks the deletion of every namespace until it is removed

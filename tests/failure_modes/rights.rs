@@ -99,3 +99,39 @@ pub fn nothing_is_in_view(stage: &mut Stage) -> Result<()> {
     stage.kubectl(["delete", "deployment", "seen-again"]).run()?;
     Ok(())
 }
+
+/// The server may not read the configurations of webhooks: it refuses writes, and names the reason. The last known
+/// configurations stay in force if the permission is removed later.
+pub fn webhooks_are_unknown(stage: &mut Stage) -> Result<()> {
+    let role = ["get", "clusterrole", "farm-operator", "-o", "json"];
+    let whole: Value = serde_json::from_str(&stage.kubectl(role).run()?)?;
+    let mut role = whole.clone();
+    let rules = role["rules"].as_array_mut().context("the role has no rules")?;
+    rules.retain(|rule| rule["apiGroups"] != json!(["admissionregistration.k8s.io"]));
+    let replace = |stage: &Stage, role: &Value| {
+        let mut role = role.clone();
+        role["metadata"]["resourceVersion"] = Value::Null;
+        stage.kubectl(["replace", "-f", "-"]).input(&role.to_string()).run()
+    };
+    replace(stage, &role)?;
+    stage.create(&llama("default", "known"))?;
+    stage.world.restart_server()?;
+    stage.wait_available()?;
+    let refused =
+        stage.kubectl(["create", "-f", "-"]).input(&llama("default", "unknown").to_string());
+    let refused = refused.output()?;
+    let expected = "the webhooks of the cluster are unknown: mutatingwebhookconfigurations.admissionregistration.k8s.io cannot be listed";
+    ensure!(refused.errors.contains(expected), "{refused:?}");
+    let direct = stage.world.directly("unknown", &json!({"token": "jane-token"}))?;
+    let ready = stage.world.control_plane.kubectl_as(&direct, ["get", "--raw", "/readyz?verbose"]);
+    let ready = ready.run()?;
+    let source = "source-validatingwebhookconfigurations.admissionregistration.k8s.io";
+    ensure!(ready.contains(&format!("[-]{source} failed")), "{ready}");
+    stage.world.restart_server_with(&["--webhook-configurations-failure-policy=Ignore"])?;
+    stage.wait_available()?;
+    stage.create(&llama("default", "admitted"))?;
+    replace(stage, &whole)?;
+    stage.world.restart_server()?;
+    stage.wait_available()?;
+    stage.create(&llama("default", "known-again"))
+}

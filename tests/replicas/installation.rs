@@ -11,6 +11,10 @@ use test_server::{client_without_retries, wait_until_served};
 
 use crate::clock::Clock;
 
+/// The admission plugins, which would need a cluster.
+const ADMISSION_PLUGINS: &str =
+    "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ResourceQuota";
+
 /// Certificates, and the URLs of etcd.
 pub struct Installation {
     files: ServerFiles,
@@ -57,7 +61,7 @@ impl Installation {
         // The error message must not contain a backtrace.
         command.env("RUST_BACKTRACE", "0");
         command.args(["--shutdown-delay-duration", "0s"]);
-        command.args(["--disable-admission-plugins", "NamespaceLifecycle,ResourceQuota"]);
+        command.args(["--disable-admission-plugins", ADMISSION_PLUGINS]);
         command.args(["--store-namespace-limit", "100%", "--etcd-servers", &etcd.join(",")]);
         command
     }
