@@ -122,7 +122,7 @@ async fn a_watch_from_the_middle_of_a_change_expires() {
 /// Each of many watches compares all objects, a few at a time.
 #[tokio::test]
 async fn many_watches_follow_a_change_of_many_objects() {
-    const WATCHES: usize = 100;
+    const WATCHES: usize = 40;
     let (state, receiver) = channel::channel(teams([]));
     let world = World::start(crate::kinds::Sort::Stored, receiver).await;
     for number in 0..1_000 {
@@ -139,7 +139,7 @@ async fn many_watches_follow_a_change_of_many_objects() {
             watch.expect("ADDED", &format!("n{:04}", number * 100 + 7)).await;
         }
     }));
-    tokio::time::timeout(Duration::from_secs(30), all).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(120), all).await.unwrap();
 }
 
 /// A watch that nobody reads receives only the changes to the newest state.
