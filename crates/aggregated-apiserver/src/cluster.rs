@@ -18,7 +18,7 @@ mod token_review;
 pub use acting_client::impersonation_headers;
 pub use api_service::Registration;
 pub use followed_objects::FollowedObjects;
-pub use namespaces::{NamespaceState, NamespaceView, Namespaces};
+pub use namespaces::{NamespaceState, Namespaces};
 pub use quota_status::{QuotaStatusClient, QuotaStatusError};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use review_observer::{Review, ReviewKind, ReviewObserver, ReviewSource};

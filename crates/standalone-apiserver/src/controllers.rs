@@ -9,7 +9,7 @@ mod events;
 pub(crate) mod namespace_objects;
 pub(crate) mod namespaces;
 mod pods;
-mod resource_quotas;
+pub(crate) mod resource_quotas;
 mod storage_protection;
 
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
@@ -34,7 +34,6 @@ impl Controllers {
             tokio::spawn(pods::run(client.clone(), now.clone())),
             tokio::spawn(events::run(client.clone(), now.clone())),
             tokio::spawn(storage_protection::run(client.clone())),
-            tokio::spawn(resource_quotas::run(kinds.quota_statuses())),
             tokio::spawn(definitions.run()),
         ])
     }

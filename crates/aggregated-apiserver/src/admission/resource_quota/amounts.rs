@@ -136,7 +136,12 @@ pub struct CoveredResources {
 
 impl CoveredResources {
     pub fn of(kind: &Kind) -> Self {
-        Self { count: count_name(&kind.collection()), usage: kind.strategy.quota_usage }
+        Self::of_collection(&kind.collection(), kind.strategy.quota_usage)
+    }
+
+    /// The resources that objects of a collection can use.
+    pub fn of_collection(collection: &str, usage: QuotaUsage) -> Self {
+        Self { count: count_name(collection), usage }
     }
 
     /// Whether objects of the kind can use this resource.

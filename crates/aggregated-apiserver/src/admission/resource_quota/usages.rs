@@ -356,3 +356,180 @@ impl LogReader for Counter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use k8s_openapi::api::core::v1::ResourceQuota;
+    use serde_json::json;
+
+    use super::*;
+    use crate::kind::{ObjectUsage, QuotaEvaluator};
+    use crate::object::Key;
+    use crate::schema::Quantity;
+    use crate::storage::Revision;
+
+    const FOOS: &str = "count/foos.example.com";
+
+    fn limit(name: &str, hard: &[(&str, &str)]) -> Arc<Limit> {
+        let hard: BTreeMap<_, _> = hard.iter().copied().collect();
+        let quota = json!({"metadata": {"name": name}, "spec": {"hard": hard}});
+        let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+        Arc::new(Limit::of(Arc::new(quota), 1))
+    }
+
+    fn counter(usages: &QuotaUsages, usage: QuotaUsage) -> Counter {
+        let collection = "foos.example.com";
+        let covered = CoveredResources::of_collection(collection, usage);
+        Counter { usages: usages.clone(), collection: collection.to_owned(), usage, covered }
+    }
+
+    fn object(uid: &str, size: u64) -> Arc<Object> {
+        let metadata = json!({"name": uid, "namespace": "n", "uid": uid});
+        let tree = json!({"metadata": metadata, "size": size});
+        Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap())
+    }
+
+    fn append(counter: &Counter, before: Option<&Arc<Object>>, object: Option<&Arc<Object>>) {
+        let key = Key::new(Some("n"), "x");
+        let (before, object) = (before.cloned(), object.cloned());
+        counter.append(LogEntry { revision: Revision::new(1), key, before, object });
+    }
+
+    fn one() -> Requested {
+        Requested { after: Usage::of("foos.example.com", QuotaUsage::Count, b""), before: None }
+    }
+
+    /// An evaluator of the resource `sizes`, with a scope for large objects.
+    #[derive(Debug)]
+    struct Sizes;
+
+    impl QuotaEvaluator for Sizes {
+        fn usage(&self, json: &[u8]) -> ObjectUsage {
+            let value: serde_json::Value = serde_json::from_slice(json).unwrap();
+            let size = value["size"].as_u64().unwrap_or_default();
+            let flags = if size > 100 { BTreeSet::from(["Large"]) } else { BTreeSet::new() };
+            ObjectUsage {
+                amounts: [("sizes".to_owned(), Quantity::from_whole(size))].into(),
+                scopes: ObjectScopes { flags, ..ObjectScopes::default() },
+            }
+        }
+
+        fn covers(&self, resource: &str) -> bool {
+            resource == "sizes"
+        }
+    }
+
+    fn of_size(size: u64) -> Usage {
+        Usage::of("foos.example.com", QuotaUsage::Evaluated(&Sizes), &object("1", size).json())
+    }
+
+    fn growth(before: u64, after: u64) -> Requested {
+        Requested { after: of_size(after), before: Some(of_size(before)) }
+    }
+
+    #[test]
+    fn quota_is_reserved_until_the_object_is_stored_or_the_reservation_dropped() {
+        let usages = QuotaUsages::default();
+        let counter = counter(&usages, QuotaUsage::Count);
+        let limits = [limit("many", &[(FOOS, "9")]), limit("few", &[(FOOS, "2"), ("pods", "0")])];
+        let reserve = |uid| usages.reserve("n", uid, one(), &limits);
+        let first = reserve(Some("1")).unwrap().unwrap();
+        let second = reserve(Some("2")).unwrap();
+        let refused =
+            format!("exceeded quota: few, requested: {FOOS}=1, used: {FOOS}=2, limited: {FOOS}=2");
+        assert_eq!(reserve(Some("3")).unwrap_err(), refused);
+        assert_eq!(reserve(None).unwrap_err(), refused);
+        drop(second);
+        // A dry run reserves nothing.
+        assert!(reserve(None).unwrap().is_none());
+        // A stored object counts once, before and after its reservation is dropped.
+        append(&counter, None, Some(&object("1", 0)));
+        let second = reserve(Some("2")).unwrap();
+        assert_eq!(reserve(Some("3")).unwrap_err(), refused);
+        drop(first);
+        assert_eq!(reserve(Some("3")).unwrap_err(), refused);
+        drop(second);
+        // An update does not change the count, and a removal releases it.
+        append(&counter, Some(&object("1", 0)), Some(&object("1", 1)));
+        append(&counter, Some(&object("1", 1)), None);
+        assert!(usages.lock().is_empty());
+    }
+
+    #[test]
+    fn resources_without_a_quota_limit_are_not_reserved() {
+        let usages = QuotaUsages::default();
+        let limits = [limit("q", &[("count/bars.example.com", "0")])];
+        assert!(usages.reserve("n", Some("1"), one(), &limits).unwrap().is_none());
+        assert!(usages.lock().is_empty());
+    }
+
+    #[test]
+    fn the_quota_error_lists_every_exceeded_resource() {
+        let usages = QuotaUsages::default();
+        let amounts = [("a", 1), ("b", 2000), ("c", 1)]
+            .map(|(name, amount)| (name.to_owned(), Quantity::from_whole(amount)));
+        let after = Usage { amounts: amounts.into_iter().collect(), ..Usage::default() };
+        let requested = Requested { after, before: None };
+        let limits = [limit("q", &[("a", "0"), ("b", "1k"), ("c", "1500m"), ("d", "0")])];
+        assert_eq!(
+            usages.reserve("n", None, requested, &limits).unwrap_err(),
+            "exceeded quota: q, requested: a=1,b=2k, used: a=0,b=0, limited: a=0,b=1k"
+        );
+    }
+
+    #[test]
+    fn an_update_is_charged_only_for_its_additional_usage() {
+        let usages = QuotaUsages::default();
+        let counter = counter(&usages, QuotaUsage::Evaluated(&Sizes));
+        let limits = [limit("q", &[("sizes", "10")])];
+        append(&counter, None, Some(&object("1", 4)));
+        // Two writes of one object, of which one is stored.
+        let reserve = |after: u64| usages.reserve("n", Some("1"), growth(4, after), &limits);
+        let first = reserve(9).unwrap();
+        assert!(first.is_some());
+        assert!(reserve(9).is_err());
+        assert!(reserve(3).unwrap().is_none());
+        let second = reserve(5).unwrap();
+        append(&counter, Some(&object("1", 4)), Some(&object("1", 9)));
+        drop((first, second));
+        assert_eq!(
+            usages.lock()["n"].total(&limits[0]),
+            of_size(9).amounts.masked(&limits[0].hard)
+        );
+        assert!(usages.lock()["n"].reserved.is_empty());
+        append(&counter, Some(&object("1", 9)), None);
+        assert!(usages.lock().is_empty());
+    }
+
+    #[test]
+    fn objects_count_in_the_scopes_that_apply_to_them() {
+        let usages = QuotaUsages::default();
+        let counter = counter(&usages, QuotaUsage::Evaluated(&Sizes));
+        let quota = json!({
+            "metadata": {"name": "large"},
+            "spec": {"hard": {"sizes": "1k"}, "scopes": ["Large"]},
+        });
+        let large = Limit::of(Arc::new(serde_json::from_value(quota).unwrap()), 1);
+        let limits = [limit("all", &[("sizes", "2k")]), Arc::new(large)];
+        let total = |limit: usize| {
+            let all = usages.lock();
+            all.get("n").map(|one| one.total(&limits[limit]).get("sizes").to_string())
+        };
+        append(&counter, None, Some(&object("1", 50)));
+        append(&counter, None, Some(&object("2", 200)));
+        assert_eq!((total(0).as_deref(), total(1).as_deref()), (Some("250"), Some("200")));
+        // An object that enters the scope is charged completely there.
+        let refused = usages.reserve("n", Some("1"), growth(50, 900), &limits).unwrap_err();
+        let expected =
+            "exceeded quota: large, requested: sizes=900, used: sizes=200, limited: sizes=1k";
+        assert_eq!(refused, expected);
+        assert!(usages.reserve("n", None, growth(50, 800), &limits).is_ok());
+        append(&counter, Some(&object("1", 50)), Some(&object("1", 800)));
+        assert_eq!((total(0).as_deref(), total(1).as_deref()), (Some("1k"), Some("1k")));
+        append(&counter, Some(&object("1", 800)), None);
+        append(&counter, Some(&object("2", 200)), None);
+        assert_eq!(total(0), None);
+    }
+}
