@@ -22,6 +22,7 @@ pub(crate) use namespace_lifecycle::{AdmittedNamespace, NamespaceLifecycle};
 pub use object::AdmissionObject;
 pub use request::{AdmissionOperation, AdmissionRequest, ReservedMemory};
 pub(crate) use request::{Form, OldObject};
+pub use resource_quota::QuotaStatuses;
 pub(crate) use resource_quota::{QuotaLimits, QuotaUsages, Reservation, ResourceQuota};
 pub use webhooks::check_match_condition;
 pub(crate) use webhooks::{

@@ -1,4 +1,5 @@
-//! The controllers of a standalone server, which use its own client. They complete deletions and serve definitions.
+//! The controllers of a standalone server, which use its own client. They complete deletions, serve definitions and
+//! compute the status of ResourceQuotas.
 //! Each module explains why it is a separate loop and not a `kube::runtime::Controller`.
 
 pub(crate) mod aggregated_roles;
@@ -8,6 +9,7 @@ mod events;
 pub(crate) mod namespace_objects;
 pub(crate) mod namespaces;
 mod pods;
+pub(crate) mod resource_quotas;
 mod storage_protection;
 
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;

@@ -19,7 +19,7 @@ use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
 use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
-use crate::controllers::{Controllers, aggregated_roles, namespace_objects};
+use crate::controllers::{Controllers, aggregated_roles, namespace_objects, resource_quotas};
 use crate::files::{self, LoadedObject};
 use crate::objects::{self, ObjectError};
 use crate::pods::PodHandlers;
@@ -314,7 +314,10 @@ impl Standalone {
         let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
         let controllers = Controllers::start(&client, &kinds, serving, &now);
         let roles = aggregated_roles::run(client.clone(), authorizer);
-        let mut controllers = controllers.with(roles).with(namespace_objects::run(client, ca));
+        let mut controllers = controllers
+            .with(roles)
+            .with(namespace_objects::run(client, ca))
+            .with(resource_quotas::run(kinds.quota_statuses()));
         if let Some(jwt) = jwt {
             controllers = controllers.with(jwt.followed);
         }

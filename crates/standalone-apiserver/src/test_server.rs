@@ -26,7 +26,7 @@ use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
 use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
-use crate::controllers::{Controllers, aggregated_roles};
+use crate::controllers::{Controllers, aggregated_roles, resource_quotas};
 use crate::faults::Faults;
 use crate::files::LoadedObject;
 use crate::objects::{self, ObjectError};
@@ -82,6 +82,7 @@ pub struct TestServerBuilder {
     authentication: Option<String>,
     pods: PodHandlers,
     changes: ServerChanges,
+    has_no_quota_controller: bool,
 }
 
 impl TestServerBuilder {
@@ -238,6 +239,14 @@ impl TestServerBuilder {
         self
     }
 
+    /// Does not compute the status of ResourceQuotas, for a test that writes the status itself. Admission still enforces
+    /// the quotas, and adds the usage of new objects to their status.
+    #[must_use]
+    pub fn without_quota_controller(mut self) -> Self {
+        self.has_no_quota_controller = true;
+        self
+    }
+
     /// Starts the server in this process.
     ///
     /// # Errors
@@ -315,8 +324,11 @@ impl TestServerBuilder {
             objects.map(|(at, object)| LoadedObject { place: format!("object {at}"), object });
         objects::load(&kinds, objects.collect(), own).await?;
         bootstrap_policy::ensure(&client, &kinds, now()).await?;
-        let controllers = Controllers::start(&client, &kinds, definitions, &now);
-        let controllers = controllers.with(aggregated_roles::run(client, authorizer));
+        let mut controllers = Controllers::start(&client, &kinds, definitions, &now)
+            .with(aggregated_roles::run(client, authorizer));
+        if !self.has_no_quota_controller {
+            controllers = controllers.with(resource_quotas::run(kinds.quota_statuses()));
+        }
         unready.mark_ready();
         let server =
             TestServer { server, clock, faults: Faults::default(), _controllers: controllers };

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Version;
 use super::filled_fields::{FilledField, find};
+use super::{QuotaUsage, Version};
 use crate::object::names::{
     check_dns_1035_label, check_dns_1123_label, check_dns_1123_subdomain, check_path_segment,
 };
@@ -73,21 +73,6 @@ pub struct Strategy {
     /// Whether writes of the kind run one at a time for all users, because each takes so long that several would occupy
     /// all workers.
     pub one_at_a_time: bool,
-}
-
-/// The usage that objects of a kind add to ResourceQuotas. Every object counts as one under `count/foos.example.com`,
-/// unless the kind is exempt.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum QuotaUsage {
-    /// No other usage.
-    #[default]
-    Count,
-    /// Also counts as one under this name.
-    CountAs(&'static str),
-    /// Also counts the usage that this function computes from the JSON of an object. An update can increase it.
-    Computed(fn(&[u8]) -> Vec<(&'static str, u64)>),
-    /// No usage at all.
-    Exempt,
 }
 
 /// The condition `RowCondition` of a row in a table.
