@@ -52,6 +52,8 @@ struct Kind {
     /// The package and the name of its type.
     of: String,
     collection: String,
+    /// The name, if it must have another format.
+    name: Option<String>,
     /// Whether the kind has a `status` subresource.
     #[serde(default)]
     status: bool,
@@ -104,7 +106,8 @@ pub async fn compare(
     let collection = filled(&kind.collection)?;
     let mut first: Map<String, Value> =
         serde_json::from_str(&filled(&Value::Object(kind.object.clone()).to_string())?)?;
-    first.insert("metadata".to_owned(), json!({"name": format!("{namespace}-a")}));
+    let object_name = kind.name.clone().unwrap_or_else(|| format!("{namespace}-a"));
+    first.insert("metadata".to_owned(), json!({"name": object_name}));
     let (package, type_name) = name.split_once(' ').context("PACKAGE TYPE")?;
     let of = TYPES.named(package, type_name).with_context(|| format!("no type {name}"))?;
     let version = TYPES.kinds().find(|(version, kind)| {

@@ -6,6 +6,7 @@ pub(crate) mod aggregated_roles;
 mod content_deletion;
 pub(crate) mod definitions;
 mod events;
+mod flow_schemas;
 pub(crate) mod namespace_objects;
 pub(crate) mod namespaces;
 mod pods;
@@ -33,6 +34,7 @@ impl Controllers {
             tokio::spawn(namespaces::run(client.clone(), kinds.clone())),
             tokio::spawn(pods::run(client.clone(), now.clone())),
             tokio::spawn(events::run(client.clone(), now.clone())),
+            tokio::spawn(flow_schemas::run(client.clone(), now.clone())),
             tokio::spawn(storage_protection::run(client.clone())),
             tokio::spawn(definitions.run()),
         ])

@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::authentication_config::AuthenticationConfig;
 use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
-use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
+use crate::built_in::{BuiltInKindError, CertificatePermissions, PodSecurityConfiguration};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
 use crate::controllers::{Controllers, aggregated_roles, resource_quotas};
@@ -279,11 +279,13 @@ impl TestServerBuilder {
             now: Arc::clone(&now),
         })?;
         let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default(), self.pods)?;
-        let kinds = kinds.merge(reviews).kind(built_in::events()?).merge(self.kinds);
+        let kinds = kinds.merge(reviews).merge(built_in::views()?).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation {
             roles: Arc::clone(&authorizer),
             authorizers: authorizers.clone(),
         });
+        let kinds = kinds
+            .with_admission_plugin(CertificatePermissions { authorizers: authorizers.clone() });
         let server_clock = Clock::system().with_now({
             let now = Arc::clone(&now);
             move || now()
@@ -316,8 +318,9 @@ impl TestServerBuilder {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
             definitions.create(&what, definition).await?;
         }
-        let mut own =
-            server.cluster_objects().map_err(|error| TestServerError::Listen(error.to_string()))?;
+        let mut own = server
+            .cluster_objects(now())
+            .map_err(|error| TestServerError::Listen(error.to_string()))?;
         own.extend(cluster_objects::api_services(&kinds));
         let objects = objects.into_iter().enumerate();
         let objects =
@@ -425,13 +428,14 @@ impl Server {
     }
 
     /// The objects that the server creates for itself.
-    fn cluster_objects(&self) -> std::io::Result<Vec<LoadedObject>> {
-        cluster_objects::objects(match self {
+    fn cluster_objects(&self, now: Timestamp) -> std::io::Result<Vec<LoadedObject>> {
+        let reached = match self {
             Self::InProcess(_) => None,
             Self::Listening { running, certificates, .. } => {
                 Some((running.address(), certificates))
             }
-        })
+        };
+        cluster_objects::objects(reached, now)
     }
 
     fn client(&self, user: User) -> Client {

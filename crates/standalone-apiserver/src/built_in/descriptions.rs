@@ -12,8 +12,10 @@ use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, Toke
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
 };
+use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler as OlderAutoscaler;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     Binding, ConfigMap, Endpoints, Event, LimitRange, Namespace, Node, PersistentVolume,
@@ -22,7 +24,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
-use k8s_openapi::api::networking::v1::{Ingress, IngressClass, NetworkPolicy};
+use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
+use k8s_openapi::api::networking::v1::{
+    IPAddress, Ingress, IngressClass, NetworkPolicy, ServiceCIDR,
+};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -53,6 +58,7 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<CSIDriver>();
         generator.subschema_for::<CSINode>();
         generator.subschema_for::<CSIStorageCapacity>();
+        generator.subschema_for::<CertificateSigningRequest>();
         generator.subschema_for::<ClusterRole>();
         generator.subschema_for::<ClusterRoleBinding>();
         generator.subschema_for::<ConfigMap>();
@@ -66,7 +72,9 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<Endpoints>();
         generator.subschema_for::<Event>();
         generator.subschema_for::<Eviction>();
+        generator.subschema_for::<FlowSchema>();
         generator.subschema_for::<HorizontalPodAutoscaler>();
+        generator.subschema_for::<IPAddress>();
         generator.subschema_for::<Ingress>();
         generator.subschema_for::<IngressClass>();
         generator.subschema_for::<Job>();
@@ -77,12 +85,14 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<NetworkPolicy>();
         generator.subschema_for::<NewEvent>();
         generator.subschema_for::<Node>();
+        generator.subschema_for::<OlderAutoscaler>();
         generator.subschema_for::<PersistentVolume>();
         generator.subschema_for::<PersistentVolumeClaim>();
         generator.subschema_for::<Pod>();
         generator.subschema_for::<PodDisruptionBudget>();
         generator.subschema_for::<PodTemplate>();
         generator.subschema_for::<PriorityClass>();
+        generator.subschema_for::<PriorityLevelConfiguration>();
         generator.subschema_for::<ReplicaSet>();
         generator.subschema_for::<ReplicationController>();
         generator.subschema_for::<ResourceClaim>();
@@ -95,6 +105,7 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<Secret>();
         generator.subschema_for::<Service>();
         generator.subschema_for::<ServiceAccount>();
+        generator.subschema_for::<ServiceCIDR>();
         generator.subschema_for::<StatefulSet>();
         generator.subschema_for::<StorageClass>();
         generator.subschema_for::<ValidatingWebhookConfiguration>();

@@ -13,7 +13,7 @@ use k8s_openapi::api::autoscaling::v2::{
 use crate::built_in::cell_texts::UNSET;
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy::without_generation;
-use validation::{validate, validate_status};
+pub(super) use validation::{validate, validate_status};
 
 /// The default target: the CPU utilization in percent of the requests of Pods.
 const CPU_UTILIZATION: i32 = 80;
@@ -33,7 +33,7 @@ pub(crate) fn row() -> Row<HorizontalPodAutoscaler> {
     }
 }
 
-fn columns() -> Vec<Column<HorizontalPodAutoscaler>> {
+pub(super) fn columns() -> Vec<Column<HorizontalPodAutoscaler>> {
     vec![
         Column::computed("Reference", |autoscaler: &HorizontalPodAutoscaler, _| {
             let target = &autoscaler.spec.scale_target_ref;

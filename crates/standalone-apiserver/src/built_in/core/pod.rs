@@ -1,6 +1,6 @@
 //! Pods.
 
-mod binding;
+pub(crate) mod binding;
 mod cells;
 mod eviction;
 mod extended_claim;

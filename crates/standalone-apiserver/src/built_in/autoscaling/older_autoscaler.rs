@@ -1,0 +1,133 @@
+//! HorizontalPodAutoscalers of `autoscaling/v1`: another representation of those of `autoscaling/v2`, which are stored.
+
+mod annotations;
+mod conversion;
+
+use aggregated_apiserver::Validation;
+use aggregated_apiserver::strategy::{RuleContext, View};
+use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler as Stored;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::horizontal_pod_autoscaler as stored;
+use crate::built_in::checks::FieldErrors;
+use crate::built_in::row::{ALL, Column, Row, Subresources};
+use crate::built_in::strategy::without_generation;
+use annotations::{OF_SPEC, OF_STATUS};
+use conversion::{from_stored, to_stored};
+
+pub(crate) fn row() -> Row<HorizontalPodAutoscaler> {
+    let rules = Validation::new()
+        .prepare(prepare)
+        .validate(|autoscaler, old, _| validate(autoscaler, old))
+        .validate_status(|autoscaler, _, _| validate_status(autoscaler));
+    Row {
+        short_names: &["hpa"],
+        categories: ALL,
+        subresources: Subresources::Status,
+        columns: columns(),
+        rules,
+        ..Row::new(without_generation())
+    }
+}
+
+/// The view that stores autoscalers of this version as those of `autoscaling/v2`.
+pub(crate) fn view() -> View {
+    View {
+        group: "autoscaling",
+        version: "v2",
+        plural: "horizontalpodautoscalers",
+        to_stored,
+        from_stored,
+    }
+}
+
+fn columns() -> Vec<Column<HorizontalPodAutoscaler>> {
+    let columns = stored::columns().into_iter();
+    columns
+        .map(|column| {
+            column.of_other(|autoscaler: &HorizontalPodAutoscaler| {
+                to_typed(autoscaler).unwrap_or_default()
+            })
+        })
+        .collect()
+}
+
+/// Sets the defaults, and the annotations with the fields that this version does not have.
+fn prepare(autoscaler: &mut HorizontalPodAutoscaler, context: &RuleContext<'_>) {
+    autoscaler.spec.min_replicas.get_or_insert(1);
+    if context.is_admitted && !context.is_restored {
+        let old = context.old::<HorizontalPodAutoscaler>();
+        let old = old.and_then(|old| old.metadata.annotations).unwrap_or_default();
+        // A write to the status keeps the spec, and another write keeps the status.
+        let kept = if context.subresource.is_empty() { OF_STATUS } else { OF_SPEC };
+        for key in kept {
+            let annotations = autoscaler.metadata.annotations.get_or_insert_default();
+            match old.get(*key) {
+                Some(value) => drop(annotations.insert((*key).to_owned(), value.clone())),
+                None => drop(annotations.remove(*key)),
+            }
+        }
+        if autoscaler.metadata.annotations.as_ref().is_some_and(|all| all.is_empty()) {
+            autoscaler.metadata.annotations = None;
+        }
+    }
+    let normalized = tree(autoscaler).map(to_stored).map(from_stored);
+    if let Some(normalized) = normalized.and_then(typed) {
+        *autoscaler = normalized;
+    }
+}
+
+fn validate(
+    autoscaler: &HorizontalPodAutoscaler,
+    old: Option<&HorizontalPodAutoscaler>,
+) -> FieldErrors {
+    let old = old.and_then(to_typed);
+    to_typed(autoscaler).map(|new| stored::validate(&new, old.as_ref())).unwrap_or_default()
+}
+
+fn validate_status(autoscaler: &HorizontalPodAutoscaler) -> FieldErrors {
+    to_typed(autoscaler).map(|new| stored::validate_status(&new)).unwrap_or_default()
+}
+
+/// An autoscaler in the stored version.
+fn to_typed(autoscaler: &HorizontalPodAutoscaler) -> Option<Stored> {
+    typed(to_stored(tree(autoscaler)?))
+}
+
+fn tree(object: &impl Serialize) -> Option<Map<String, Value>> {
+    match serde_json::to_value(object) {
+        Ok(Value::Object(tree)) => Some(tree),
+        _ => None,
+    }
+}
+
+fn typed<K: DeserializeOwned>(mut tree: Map<String, Value>) -> Option<K> {
+    // The types check their own version.
+    tree.remove("apiVersion");
+    serde_json::from_value(Value::Object(tree)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, object, texts};
+    use serde_json::json;
+
+    #[test]
+    fn older_autoscalers_are_validated_and_printed_like_stored_ones() {
+        let autoscaler = json!({"spec": {
+            "minReplicas": 0, "maxReplicas": 3, "targetCPUUtilizationPercentage": 50,
+            "scaleTargetRef": {"kind": "Deployment", "name": "a", "apiVersion": "apps/v1"},
+        }});
+        assert_eq!(
+            texts(&validate(&object(autoscaler.clone()), None)),
+            ["spec.minReplicas: Invalid value: 0: must be greater than or equal to 1"]
+        );
+        let shown = cells(columns(), autoscaler);
+        assert_eq!((&shown["Reference"], &shown["MaxPods"]), (&json!("Deployment/a"), &json!(3)));
+        assert_eq!(shown["Targets"], "cpu: <unknown>/50%");
+    }
+}

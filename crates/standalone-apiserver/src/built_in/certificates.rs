@@ -1,0 +1,6 @@
+//! The kind of the group certificates.k8s.io.
+
+pub(crate) mod admission;
+pub(crate) mod certificate_signing_request;
+mod pem;
+mod validation;
