@@ -73,7 +73,7 @@ fn kinds(server: Server) -> Result<Kinds> {
     /// No poll runs during the measurement.
     const NEVER: Duration = Duration::from_secs(24 * 3_600);
     if server != Server::Backend {
-        return Kinds::new().crds_from_yaml(DEFINITION);
+        return Ok(Kinds::new().crds_from_yaml(DEFINITION)?);
     }
     let definition: CustomResourceDefinition = serde_saphyr::from_str(DEFINITION)?;
     let kind = VirtualKind::polled(definition, Arc::new(Accepting), NEVER);
