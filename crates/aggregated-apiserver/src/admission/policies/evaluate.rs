@@ -147,3 +147,105 @@ fn denied(validation: &Validation, message: Option<&str>) -> Decision {
     let reason = validation.reason.clone().or_else(|| Some("Invalid".to_owned()));
     Decision::Deny { message, reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+    use serde_json::{Value, json};
+
+    fn evaluated(spec: Value) -> Evaluated {
+        let policy: ValidatingAdmissionPolicy =
+            serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+        let object = json!({"metadata": {"name": "a"}, "spec": {"size": 7}});
+        let request = json!({"operation": "CREATE", "name": "a"});
+        evaluate(
+            &Policy::new(&policy),
+            &Variables {
+                object: object.as_object(),
+                old: None,
+                request: &request,
+                namespace: None,
+                params: None,
+            },
+        )
+    }
+
+    fn deny(message: &str, reason: Option<&str>) -> Decision {
+        Decision::Deny { message: message.to_owned(), reason: reason.map(str::to_owned) }
+    }
+
+    #[test]
+    fn messages_come_from_the_expression_the_validation_or_its_text() {
+        let size = "object.spec.size < 5";
+        for (validation, message) in [
+            (json!({"expression": size}), "failed expression: object.spec.size < 5"),
+            (json!({"expression": size, "message": " m "}), "m"),
+            (
+                json!({"expression": size, "message": "m", "messageExpression": "'size ' + string(object.spec.size)"}),
+                "size 7",
+            ),
+            (json!({"expression": size, "message": "m", "messageExpression": "object.none"}), "m"),
+            (json!({"expression": size, "message": "m", "messageExpression": "'a\\nb'"}), "m"),
+            (json!({"expression": size, "message": "m", "messageExpression": "' '"}), "m"),
+        ] {
+            let decisions = evaluated(json!({"validations": [validation]})).decisions;
+            assert_eq!(decisions, [deny(message, Some("Invalid"))], "{validation}");
+        }
+    }
+
+    #[test]
+    fn the_failure_policy_decides_about_expressions_that_fail() {
+        let fails = "object.spec.none == 1";
+        let why = format!("expression '{fails}' resulted in error: no such key: none");
+        let spec = |policy: &str| {
+            json!({
+                "failurePolicy": policy, "validations": [{"expression": fails}, {"expression": "true"}],
+                "auditAnnotations": [{"key": "k", "valueExpression": "object.spec.none"}],
+            })
+        };
+        let failed = evaluated(spec("Fail"));
+        assert_eq!(failed.decisions, [deny(&why, None), Decision::Admit]);
+        assert!(
+            matches!(&failed.annotations[..], [Annotation::Deny(why)] if why.contains("must evaluate"))
+        );
+        let ignored = evaluated(spec("Ignore"));
+        assert_eq!(ignored.decisions, [Decision::Admit, Decision::Admit]);
+        assert_eq!(ignored.annotations, [Annotation::Exclude]);
+    }
+
+    #[test]
+    fn conditions_and_variables_are_evaluated() {
+        let spec = |condition: &str| {
+            json!({
+                "matchConditions": [{"name": "c", "expression": condition}],
+                "variables": [
+                    {"name": "size", "expression": "object.spec.size"},
+                    {"name": "twice", "expression": "variables.size * 2"},
+                ],
+                "validations": [{"expression": "variables.twice < 14", "reason": "Forbidden"}],
+                "auditAnnotations": [
+                    {"key": "twice", "valueExpression": "' ' + string(variables.twice)"},
+                    {"key": "nothing", "valueExpression": "null"},
+                ],
+            })
+        };
+        let met = evaluated(spec("true"));
+        let expected = deny("failed expression: variables.twice < 14", Some("Forbidden"));
+        assert_eq!(met.decisions, [expected]);
+        let published = Annotation::Publish { key: "twice".to_owned(), value: "14".to_owned() };
+        assert_eq!(met.annotations, [published, Annotation::Exclude]);
+        assert_eq!(evaluated(spec("false")), Evaluated::default());
+    }
+
+    #[test]
+    fn a_spent_budget_denies_the_write() {
+        let list = "[0,1,2,3,4,5,6,7,8,9]";
+        let loops = ["a", "b", "c", "d"].iter().rev().fold("true".to_owned(), |inner, name| {
+            format!("{list}.all({name}, {inner} || {name} < 0)")
+        });
+        let validation = json!({"expression": loops});
+        let spec = json!({"validations": vec![validation; 200]});
+        assert_eq!(evaluated(spec).decisions, [deny(OUT_OF_BUDGET, None)]);
+    }
+}
