@@ -130,6 +130,7 @@ async fn parameters_are_read_from_the_cluster_and_from_this_server() {
     cluster.set_document("/api/v1", resources);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
     cluster.set_document("/api/v1/namespaces/n/configmaps/a", map);
+    cluster.refuse("/api/v1/namespaces/m/configmaps/a", StatusCode::NOT_FOUND);
     let server = server().in_process(cluster.client()).await.unwrap();
     let (status, said) = create(&server, FOOS, "a").await;
     assert_eq!(status, 422, "{said}");

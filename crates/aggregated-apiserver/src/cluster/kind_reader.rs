@@ -112,7 +112,10 @@ impl KindReader {
         };
         let read = async {
             match wanted {
-                Wanted::Named(name) => Ok((api.get_opt(name).await?.into_iter().collect(), false)),
+                Wanted::Named(name) => match api.get(name).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => Ok((Vec::new(), false)),
+                    found => found.map(|found| (vec![found], false)),
+                },
                 Wanted::Selected(labels) => {
                     let page = ListParams::default().labels(labels).limit(OBJECTS);
                     let found = api.list(&page).await?;
@@ -121,7 +124,7 @@ impl KindReader {
                 }
             }
         };
-        let (found, has_more) = self.read::<(Vec<_>, _)>(ASKED, user, read).await?;
+        let (found, has_more) = self.read(ASKED, user, read).await?;
         if has_more {
             return Err(ClusterError::new(ASKED, format!("there are more than {OBJECTS}")));
         }
