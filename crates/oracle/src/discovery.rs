@@ -13,9 +13,6 @@ use crate::server::{Sent, Server};
 const MISSING: &[&str] = &[
     "admissionregistration.k8s.io/v1 mutatingadmissionpolicies",
     "admissionregistration.k8s.io/v1 mutatingadmissionpolicybindings",
-    "admissionregistration.k8s.io/v1 validatingadmissionpolicies",
-    "admissionregistration.k8s.io/v1 validatingadmissionpolicies/status",
-    "admissionregistration.k8s.io/v1 validatingadmissionpolicybindings",
     "v1 componentstatuses",
     "v1 nodes/proxy",
     "v1 pods/attach",

@@ -100,6 +100,8 @@ pub(crate) fn kinds(
         core::service_account::row(Arc::clone(tokens)).kind(),
         core::service::row().kind(),
         admissionregistration::mutating_webhook_configuration::row().kind(),
+        admissionregistration::validating_admission_policy::row().kind(),
+        admissionregistration::validating_admission_policy_binding::row().kind(),
         admissionregistration::validating_webhook_configuration::row().kind(),
         apiregistration::api_service::row().kind(),
         apps::controller_revision::row().kind(),

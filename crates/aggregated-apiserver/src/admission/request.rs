@@ -1,5 +1,6 @@
 //! AdmissionRequest: the data of a write that plugins get.
 
+mod attributes;
 mod build;
 mod conversion;
 mod lookup;

@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::{
     ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet,
@@ -108,6 +109,8 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<ServiceCIDR>();
         generator.subschema_for::<StatefulSet>();
         generator.subschema_for::<StorageClass>();
+        generator.subschema_for::<ValidatingAdmissionPolicy>();
+        generator.subschema_for::<ValidatingAdmissionPolicyBinding>();
         generator.subschema_for::<ValidatingWebhookConfiguration>();
         generator.subschema_for::<VolumeAttachment>();
         generator.subschema_for::<VolumeAttributesClass>();

@@ -1,0 +1,156 @@
+//! Reads objects of any kind from the cluster: the parameters of admission policies.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use serde_json::Value;
+
+use super::{Asker, Cluster, ClusterError};
+use crate::object::Tree;
+
+/// The largest number of objects of one list.
+const OBJECTS: u32 = 500;
+/// The largest number of kinds whose resources are cached.
+const KINDS: usize = 1_000;
+
+/// Reads objects of kinds that are known by their names alone.
+pub struct KindReader {
+    cluster: Cluster,
+    /// The resources of kinds, by apiVersion and kind.
+    resources: Mutex<HashMap<(String, String), ClusterResource>>,
+}
+
+/// The resource of a kind in the cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterResource {
+    resource: ApiResource,
+    /// Whether the kind is namespaced.
+    pub is_namespaced: bool,
+}
+
+/// The objects to read.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted<'a> {
+    /// The object with this name.
+    Named(&'a str),
+    /// The objects that this label selector matches.
+    Selected(&'a str),
+}
+
+impl KindReader {
+    /// A reader of objects of this cluster.
+    pub fn new(cluster: Cluster) -> Self {
+        Self { cluster, resources: Mutex::default() }
+    }
+
+    /// The resource of a kind; `None` if the cluster does not serve the kind. `user` is the user of the request, for
+    /// the limits of concurrent reads.
+    ///
+    /// # Errors
+    /// If the cluster does not respond.
+    pub async fn resource(
+        &self,
+        (api_version, kind): (&str, &str),
+        user: &str,
+    ) -> Result<Option<ClusterResource>, ClusterError> {
+        let key = (api_version.to_owned(), kind.to_owned());
+        let known = |resources: &HashMap<_, ClusterResource>| resources.get(&key).cloned();
+        if let Some(known) = known(&self.resources.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(Some(known));
+        }
+        let client = &self.cluster.client;
+        let listed = async {
+            let listed = match api_version.contains('/') {
+                true => client.list_api_group_resources(api_version).await,
+                false => client.list_core_api_resources(api_version).await,
+            };
+            match listed {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+                listed => listed.map(Some),
+            }
+        };
+        let Some(listed) = self.read("GET of API resources", user, listed).await? else {
+            return Ok(None);
+        };
+        let is_meant = |name: &str, of: &str| of == kind && !name.contains('/');
+        let found = listed.resources.into_iter().find(|one| is_meant(&one.name, &one.kind));
+        let Some(found) = found else { return Ok(None) };
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: api_version.to_owned(),
+            kind: found.kind,
+            plural: found.name,
+        };
+        let found = ClusterResource { resource, is_namespaced: found.namespaced };
+        let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
+        if resources.len() >= KINDS {
+            resources.clear();
+        }
+        resources.insert(key, found.clone());
+        Ok(Some(found))
+    }
+
+    /// Reads objects of a kind, of one namespace if the kind is namespaced.
+    ///
+    /// # Errors
+    /// If the cluster does not respond, or if more than 500 objects match a selector.
+    pub async fn objects(
+        &self,
+        of: &ClusterResource,
+        namespace: Option<&str>,
+        wanted: Wanted<'_>,
+        user: &str,
+    ) -> Result<Vec<Tree>, ClusterError> {
+        const ASKED: &str = "read of parameters";
+        let client = self.cluster.client.clone();
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &of.resource),
+            None => Api::all_with(client, &of.resource),
+        };
+        let read = async {
+            match wanted {
+                Wanted::Named(name) => match api.get(name).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => Ok((Vec::new(), false)),
+                    found => found.map(|found| (vec![found], false)),
+                },
+                Wanted::Selected(labels) => {
+                    let page = ListParams::default().labels(labels).limit(OBJECTS);
+                    let found = api.list(&page).await?;
+                    let has_more = found.metadata.continue_.is_some_and(|token| !token.is_empty());
+                    Ok((found.items, has_more))
+                }
+            }
+        };
+        let (found, has_more) = self.read(ASKED, user, read).await?;
+        if has_more {
+            return Err(ClusterError::new(ASKED, format!("there are more than {OBJECTS}")));
+        }
+        found.into_iter().map(|object| self.tree(of, object)).collect()
+    }
+
+    /// An object as a tree. The objects of a list have no apiVersion and kind.
+    fn tree(&self, of: &ClusterResource, object: DynamicObject) -> Result<Tree, ClusterError> {
+        match serde_json::to_value(object) {
+            Ok(Value::Object(mut tree)) => {
+                tree.insert("apiVersion".to_owned(), of.resource.api_version.clone().into());
+                tree.insert("kind".to_owned(), of.resource.kind.clone().into());
+                Ok(tree)
+            }
+            Ok(_) => Ok(Tree::new()),
+            Err(error) => Err(ClusterError::new("read of parameters", error)),
+        }
+    }
+
+    async fn read<T>(
+        &self,
+        asked: &'static str,
+        user: &str,
+        read: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, ClusterError> {
+        let places = (&self.cluster.namespace_places, Asker::User(user));
+        Cluster::within_bounds(asked, places, Box::pin(read)).await
+    }
+}
