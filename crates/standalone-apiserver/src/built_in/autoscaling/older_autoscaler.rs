@@ -3,8 +3,8 @@
 mod annotations;
 mod conversion;
 
-use aggregated_apiserver::Validation;
 use aggregated_apiserver::strategy::{RuleContext, View};
+use aggregated_apiserver::{FieldError, Validation};
 use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler as Stored;
 use serde::Serialize;
@@ -85,11 +85,22 @@ fn validate(
     old: Option<&HorizontalPodAutoscaler>,
 ) -> FieldErrors {
     let old = old.and_then(to_typed);
-    to_typed(autoscaler).map(|new| stored::validate(&new, old.as_ref())).unwrap_or_default()
+    match to_typed(autoscaler) {
+        Some(new) => stored::validate(&new, old.as_ref()),
+        None => unconvertible(),
+    }
 }
 
 fn validate_status(autoscaler: &HorizontalPodAutoscaler) -> FieldErrors {
-    to_typed(autoscaler).map(|new| stored::validate_status(&new)).unwrap_or_default()
+    match to_typed(autoscaler) {
+        Some(new) => stored::validate_status(&new),
+        None => unconvertible(),
+    }
+}
+
+/// The error of an autoscaler that cannot be stored. Only annotations can cause it, because the other fields fit.
+fn unconvertible() -> FieldErrors {
+    vec![FieldError::forbidden("metadata.annotations", "cannot be converted to autoscaling/v2")]
 }
 
 /// An autoscaler in the stored version.

@@ -1,6 +1,11 @@
 //! The annotations of autoscalers of `autoscaling/v1`: JSON with the field names and the order of Go.
 
 use aggregated_apiserver::types::Quantity;
+use k8s_openapi::api::autoscaling::v2::{
+    HorizontalPodAutoscalerBehavior, HorizontalPodAutoscalerCondition, MetricSpec, MetricStatus,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::built_in::checks::{go_struct, quote, to_json};
@@ -200,8 +205,25 @@ fn write_selector(selector: &Value) -> String {
     go_struct(&fields)
 }
 
-/// Parses metrics as those of `autoscaling/v2`; `None` if they are invalid.
-pub(super) fn read_metrics(annotation: &str, sources: Sources) -> Option<Vec<Value>> {
+/// Parses metrics of a spec as those of `autoscaling/v2`; `None` if they are invalid.
+pub(super) fn read_metrics(annotation: &str) -> Option<Vec<Value>> {
+    let metrics = parse_metrics(annotation, SPECS)?;
+    metrics.into_iter().map(fitting::<MetricSpec>).collect()
+}
+
+/// Parses metrics of a status as those of `autoscaling/v2`; `None` if they are invalid.
+pub(super) fn read_current_metrics(annotation: &str) -> Option<Vec<Value>> {
+    let metrics = parse_metrics(annotation, STATUSES)?;
+    metrics.into_iter().map(fitting::<MetricStatus>).collect()
+}
+
+/// A value in the form of its type, without unknown fields; `None` if the type cannot have the value.
+fn fitting<T: DeserializeOwned + Serialize>(value: Value) -> Option<Value> {
+    let typed: T = serde_json::from_value(value).ok()?;
+    serde_json::to_value(typed).ok()
+}
+
+fn parse_metrics(annotation: &str, sources: Sources) -> Option<Vec<Value>> {
     let all: Vec<Tree> = serde_json::from_str(annotation).ok()?;
     let read = |metric: &Tree| {
         let mut read = json!({"type": string(metric.get("type"))?});
@@ -209,6 +231,7 @@ pub(super) fn read_metrics(annotation: &str, sources: Sources) -> Option<Vec<Val
             let Some(given) = metric.get(*source).filter(|given| !given.is_null()) else {
                 continue;
             };
+            let given = given.as_object()?;
             let mut fields = json!({});
             for (name, path, form) in *of {
                 if let Some(value) = read_field(given.get(*name), *form)? {
@@ -255,16 +278,9 @@ fn read_field(given: Option<&Value>, form: Form) -> Option<Option<Value>> {
     Some(match (form, given) {
         (Form::Text, given) => Some(string(given)?.into()),
         (Form::Amount, None) => Some("0".into()),
-        (Form::Amount | Form::OptionalAmount, Some(given)) => {
-            let text = match given {
-                Value::String(text) => text.clone(),
-                Value::Number(number) => number.to_string(),
-                _ => return None,
-            };
-            Quantity::parse(&text).ok()?;
-            Some(text.into())
-        }
+        (Form::Amount | Form::OptionalAmount, Some(given)) => Some(read_amount(given)?),
         (Form::Number, Some(given)) => Some(i32::try_from(given.as_i64()?).ok()?.into()),
+        (Form::Reference, Some(given)) if !given.is_object() => return None,
         (Form::Reference, given) => {
             let part = |name: &str| given.and_then(|given| given.get(name));
             let mut read = json!({"kind": string(part("kind"))?, "name": string(part("name"))?});
@@ -280,6 +296,17 @@ fn read_field(given: Option<&Value>, form: Form) -> Option<Option<Value>> {
         }
         (Form::Number | Form::OptionalAmount | Form::Selector, None) => None,
     })
+}
+
+/// Reads a quantity, which may be a number in JSON; `None` if it is invalid.
+fn read_amount(given: &Value) -> Option<Value> {
+    let text = match given {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    Quantity::parse(&text).ok()?;
+    Some(text.into())
 }
 
 /// Formats the conditions of `autoscaling/v2`; `None` without conditions.
@@ -312,7 +339,7 @@ pub(super) fn read_conditions(annotation: &str) -> Option<Value> {
                 read[field] = value.into();
             }
         }
-        Some(read)
+        fitting::<HorizontalPodAutoscalerCondition>(read)
     };
     all.iter().map(read).collect::<Option<Vec<_>>>().map(Value::from)
 }
@@ -363,20 +390,13 @@ pub(super) fn read_behavior(annotation: &str) -> Option<Value> {
             let policies = policies.map(|one| Some(renamed(one.as_object()?, &POLICY)));
             read["policies"] = policies.collect::<Option<Vec<_>>>()?.into();
         }
-        let window = read.get("stabilizationWindowSeconds");
-        let policy = read.get("selectPolicy");
-        let tolerance = read.get("tolerance");
-        let is_valid = window.is_none_or(Value::is_i64)
-            && policy.is_none_or(Value::is_string)
-            && tolerance.is_none_or(|value| {
-                value.as_str().is_some_and(|text| Quantity::parse(text).is_ok())
-            });
-        if !is_valid {
-            return None;
+        if let Some(tolerance) = read.get("tolerance") {
+            read["tolerance"] = read_amount(tolerance)?;
         }
         behavior[field] = read;
     }
-    behavior.as_object().is_some_and(|all| !all.is_empty()).then_some(behavior)
+    let is_empty = behavior.as_object().is_none_or(Map::is_empty);
+    if is_empty { None } else { fitting::<HorizontalPodAutoscalerBehavior>(behavior) }
 }
 
 /// The fields of an object with other names, without null fields.

@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 
 use super::annotations::{
     BEHAVIOR, CONDITIONS, CURRENT_METRICS, DROPPED, METRICS, SPECS, STATUSES, read_behavior,
-    read_conditions, read_metrics, write_behavior, write_conditions, write_metrics,
+    read_conditions, read_current_metrics, read_metrics, write_behavior, write_conditions,
+    write_metrics,
 };
 
 type Tree = Map<String, Value>;
@@ -22,8 +23,7 @@ pub(super) fn to_stored(mut tree: Tree) -> Tree {
     let mut spec = take_object(&mut tree, "spec");
     let utilization =
         spec.remove("targetCPUUtilizationPercentage").filter(|value| !value.is_null());
-    let mut metrics: Vec<Value> =
-        annotation(METRICS).and_then(|text| read_metrics(text, SPECS)).unwrap_or_default();
+    let mut metrics: Vec<Value> = annotation(METRICS).and_then(read_metrics).unwrap_or_default();
     metrics.extend(utilization.map(cpu));
     if metrics.is_empty() {
         metrics.push(cpu(DEFAULT_UTILIZATION.into()));
@@ -39,7 +39,7 @@ pub(super) fn to_stored(mut tree: Tree) -> Tree {
             "name": "cpu", "current": {"averageUtilization": current},
         }}])
     });
-    let given = annotation(CURRENT_METRICS).and_then(|text| read_metrics(text, STATUSES));
+    let given = annotation(CURRENT_METRICS).and_then(read_current_metrics);
     if let Some(metrics) = given.map(Value::from).or(current) {
         status.insert("currentMetrics".to_owned(), metrics);
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_autoscaler_survives_both_ways() {
+    fn conversion_round_trips() {
         let quantity = |text: &str| json!(text);
         let metrics = json!([
             {"type": "Resource", "resource": {"name": "memory", "target": {
@@ -203,5 +203,48 @@ mod tests {
         // An annotation that cannot be read is dropped.
         let annotated = json!({"metadata": {"annotations": {METRICS: "x"}}, "spec": {}});
         assert_eq!(to_stored(tree(annotated))["metadata"], json!({}));
+    }
+
+    #[test]
+    fn an_annotation_with_a_value_of_a_wrong_type_is_dropped() {
+        let convert = |key: &str, text: &str| {
+            to_stored(tree(json!({"metadata": {"annotations": {key: text}}, "spec": {}})))
+        };
+        for text in [
+            r#"[{"type":"Pods","pods":5}]"#,
+            r#"[{"type":"Pods","pods":{"metricName":"m","selector":{"matchLabels":5}}}]"#,
+            r#"[{"type":"Pods","pods":{"selector":{"matchExpressions":[{"values":"a"}]}}}]"#,
+            r#"[{"type":"Object","object":{"target":5}}]"#,
+            r#"[{"type":"Resource","resource":{"targetAverageUtilization":3000000000}}]"#,
+        ] {
+            assert_eq!(
+                convert(METRICS, text)["spec"]["metrics"],
+                json!([cpu(80.into())]),
+                "{text}"
+            );
+            let current = text.replace("targetAverage", "currentAverage");
+            assert_eq!(convert(CURRENT_METRICS, &current).get("status"), None, "{current}");
+        }
+        for text in [
+            r#"{"ScaleUp":{"Policies":[{"Value":"x"}]}}"#,
+            r#"{"ScaleUp":{"Policies":[{"Value":3000000000}]}}"#,
+            r#"{"ScaleUp":{"Policies":[{"Type":1}]}}"#,
+            r#"{"ScaleUp":{"StabilizationWindowSeconds":3000000000}}"#,
+            r#"{"ScaleUp":{"SelectPolicy":1}}"#,
+            r#"{"ScaleUp":{"Tolerance":"x"}}"#,
+        ] {
+            assert_eq!(convert(BEHAVIOR, text)["spec"].get("behavior"), None, "{text}");
+        }
+        for text in [r#"[{"type":5}]"#, r#"[{"lastTransitionTime":"x"}]"#] {
+            assert_eq!(convert(CONDITIONS, text).get("status"), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_tolerance_may_be_a_number() {
+        let text = r#"{"ScaleUp":{"Tolerance":0.1}}"#;
+        let annotated = json!({"metadata": {"annotations": {BEHAVIOR: text}}, "spec": {}});
+        let stored = to_stored(tree(annotated));
+        assert_eq!(stored["spec"]["behavior"], json!({"scaleUp": {"tolerance": "0.1"}}));
     }
 }
