@@ -104,6 +104,8 @@ impl Environment {
             values: values.iter().map(|value| value.read(&self.declared)).collect(),
             known: HashMap::new(),
             spent: 0,
+            pending: 0,
+            left: 0,
             per_call: 0,
         }
     }
@@ -137,6 +139,10 @@ pub struct Activation<'v> {
     known: HashMap<usize, CelOutcome<'v>>,
     /// The cost of the named expressions that one call has evaluated.
     spent: u64,
+    /// The cost so far of the expressions whose evaluation waits for a named expression.
+    pending: u64,
+    /// The budget of the call.
+    left: u64,
     /// The limit of one named expression.
     per_call: u64,
 }
@@ -150,7 +156,8 @@ impl<'v> Activation<'v> {
         slots
     }
 
-    /// The result of a named expression, which is evaluated at its first use.
+    /// The result of a named expression, which is evaluated at its first use. The evaluation stops once the whole call
+    /// has spent its budget.
     pub(crate) fn named(&mut self, index: usize, outer: &mut Meter) -> CelOutcome<'v> {
         if let Some(known) = self.known.get(&index) {
             return known.clone();
@@ -167,11 +174,20 @@ impl<'v> Activation<'v> {
         let outcome = match &expression.program {
             Err(why) => Err(failed("compile", why)),
             Ok(program) => {
-                let mut meter = Meter::new(self.per_call, outer.work_left(), outer.made_left());
+                let before = self.pending;
+                let pending = before.saturating_add(outer.spent());
+                let Some(left) = self.left.checked_sub(self.spent.saturating_add(pending)) else {
+                    return Err(Failure::Limit);
+                };
+                // One more than is left: an evaluation that reaches this limit has spent the budget of the call.
+                let limit = self.per_call.min(left.saturating_add(1));
+                let mut meter = Meter::new(limit, outer.work_left(), outer.made_left());
+                self.pending = pending;
                 let slots = self.slots(program.slots);
                 let mut evaluation =
                     Evaluation { slots, meter: &mut meter, activation: Some(&mut *self) };
                 let outcome = evaluation.evaluate(&program.plan);
+                self.pending = before;
                 outer.continue_from(&meter);
                 self.spent = self.spent.saturating_add(meter.spent());
                 outcome.map_err(|why| failed("evaluate", &why.to_string()))
@@ -191,7 +207,7 @@ impl Program {
         budget: &mut Budget,
     ) -> Outcome {
         activation.per_call = budget.per_call;
-        activation.spent = 0;
+        (activation.spent, activation.pending, activation.left) = (0, 0, budget.left);
         let outcome = self.metered(budget, |meter| {
             let slots = activation.slots(self.slots);
             let activation = Some(&mut *activation);
@@ -286,6 +302,40 @@ mod tests {
         assert!(cost(two) < cost(one) + 10);
         assert_eq!(evaluated(&all, one, &object, cost(one)), Outcome::Bool(true));
         assert_eq!(evaluated(&all, one, &object, cost(one) - 1), Outcome::OutOfBudget);
+    }
+
+    #[test]
+    fn named_expressions_stop_at_the_budget_of_the_call() {
+        let text = "[1, 2, 3, 4, 5].map(number, number + 1).size() == 5";
+        let names: Vec<String> = (0..200).map(|number| format!("a{number}")).collect();
+        let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), text)).collect();
+        let all = environment(&all);
+        let uses: Vec<String> = names.iter().map(|name| format!("variables.{name}")).collect();
+        let negated: Vec<String> = uses.iter().take(40).map(|one| format!("!{one}")).collect();
+        let object = json!({});
+        for text in [format!("[{}].size() == 200", uses.join(", ")), negated.join(" || ")] {
+            let program = all.compile(&text).unwrap();
+            let mut activation = all.activation(&[Data::Value(&object)]);
+            let mut budget = Budget::new(500, 400);
+            assert_eq!(program.evaluate_in(&mut activation, &mut budget), Outcome::OutOfBudget);
+            // A list costs at least 10.
+            assert!(activation.known.len() <= 51, "{}", activation.known.len());
+        }
+    }
+
+    #[test]
+    fn chains_of_named_expressions_stop_at_the_budget_of_the_call() {
+        let size = "[1, 2, 3, 4, 5].map(number, number + 1).size()";
+        let mut all = environment(&[("a0", size)]);
+        for number in 1..20 {
+            let text = format!("{size} + variables.a{}", number - 1);
+            all.add_expression(&format!("a{number}"), &text).unwrap();
+        }
+        let (program, object) = (all.compile("variables.a19 > 0").unwrap(), json!({}));
+        let mut activation = all.activation(&[Data::Value(&object)]);
+        let mut budget = Budget::new(1_000, 900);
+        assert_eq!(program.evaluate_in(&mut activation, &mut budget), Outcome::OutOfBudget);
+        assert!(activation.spent <= 1_100, "{}", activation.spent);
     }
 
     #[test]
