@@ -15,20 +15,26 @@ use crate::object::Tree;
 
 /// The group of configurations and policies.
 const GROUP: &str = "admissionregistration.k8s.io";
-/// The kinds for which no webhook is called and to which no policy applies, so that a broken one cannot prevent its own
-/// repair.
-const EXEMPT: [&str; 6] = [
+/// The kinds to which no policy applies, so that a broken policy cannot prevent its own repair.
+const POLICIES: [&str; 4] = [
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
-    "MutatingWebhookConfiguration",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
-    "ValidatingWebhookConfiguration",
 ];
+/// Further kinds for which no webhook is called. Policies apply to them.
+const CONFIGURATIONS: [&str; 2] =
+    ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
-/// Whether no webhook is called for a write, and no policy applies to it.
-pub(super) fn is_exempt(request: &AdmissionRequest<'_>) -> bool {
-    request.group == GROUP && EXEMPT.contains(&request.kind)
+/// Whether no policy applies to a write.
+pub(super) fn is_exempt_from_policies(request: &AdmissionRequest<'_>) -> bool {
+    request.group == GROUP && POLICIES.contains(&request.kind)
+}
+
+/// Whether no webhook is called for a write.
+pub(super) fn is_exempt_from_webhooks(request: &AdmissionRequest<'_>) -> bool {
+    let is_configuration = request.group == GROUP && CONFIGURATIONS.contains(&request.kind);
+    is_configuration || is_exempt_from_policies(request)
 }
 
 /// The namespace of a write in the data for webhooks and policies. The namespace of a Namespace is its own name.

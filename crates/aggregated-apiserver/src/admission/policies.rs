@@ -18,7 +18,7 @@ use futures::future::BoxFuture;
 pub use check::PolicyExpressions;
 pub use registry::{BindingReader, PolicyReader, PolicyRegistry};
 
-use super::matching::is_exempt;
+use super::matching::is_exempt_from_policies;
 use super::{AdmissionError, AdmissionPlugin, AdmissionRequest, LazyNamespaces};
 use crate::object::Tree;
 
@@ -47,7 +47,7 @@ impl AdmissionPlugin for Policies {
 
     /// Whether a policy applies to a write. While the policies are unknown, each of them may.
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
-        if is_exempt(request) || is_review(request) {
+        if is_exempt_from_policies(request) || is_review(request) {
             return false;
         }
         let Some(bound) = self.registry.known() else { return true };

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 pub use ask::calls;
 pub use registry::{Configuration, Registry};
 
-use crate::admission::matching::is_exempt;
+use crate::admission::matching::is_exempt_from_webhooks;
 use crate::admission::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
     LazyNamespaces,
@@ -47,7 +47,7 @@ impl<K: Configuration> Webhooks<K> {
 
     /// Whether a webhook may be called about a write. While the webhooks are unknown, each of them may.
     fn may_be_called(&self, request: &AdmissionRequest<'_>) -> bool {
-        if is_exempt(request) {
+        if is_exempt_from_webhooks(request) {
             return false;
         }
         let Some(hooks) = self.registry.known() else { return true };
