@@ -274,7 +274,8 @@ impl Standalone {
             authorizers: authorizers.clone(),
         });
         let kinds = kinds
-            .with_admission_plugin(CertificatePermissions { authorizers: authorizers.clone() });
+            .with_admission_plugin(CertificatePermissions::approval(authorizers.clone()))
+            .with_admission_plugin(CertificatePermissions::signing(authorizers.clone()));
         let mut args = on_this_machine(args, &certificates);
         if let Some(allows) = jwt.as_ref().and_then(|jwt| jwt.allows_anonymous) {
             args.anonymous_auth = allows;

@@ -285,7 +285,8 @@ impl TestServerBuilder {
             authorizers: authorizers.clone(),
         });
         let kinds = kinds
-            .with_admission_plugin(CertificatePermissions { authorizers: authorizers.clone() });
+            .with_admission_plugin(CertificatePermissions::approval(authorizers.clone()))
+            .with_admission_plugin(CertificatePermissions::signing(authorizers.clone()));
         let server_clock = Clock::system().with_now({
             let now = Arc::clone(&now);
             move || now()

@@ -2,5 +2,6 @@
 
 pub(crate) mod admission;
 pub(crate) mod certificate_signing_request;
+mod directory_string;
 mod pem;
 mod validation;
