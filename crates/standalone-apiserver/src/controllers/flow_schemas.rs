@@ -14,14 +14,15 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
 
 use super::definitions::Now;
 use crate::built_in::dangling;
 
 /// The field manager of the condition, same as in kube-apiserver.
 const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
-/// The pause before a failure is retried.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The pause before failed updates are retried: it doubles up to the second value.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// The number of FlowSchemas in a page of a list.
 const PAGE: u32 = 100;
 
@@ -34,26 +35,56 @@ pub(crate) async fn run(client: Client, now: Now) {
     let mut changes = pin!(changes);
     let mut levels = pin!(watcher(levels, config()).default_backoff());
     let mut known = Levels::default();
-    let mut is_stale = false;
+    let mut retry = Retry::default();
     loop {
-        tokio::select! {
+        let updates_all = tokio::select! {
             level = levels.next() => match level {
                 None => return,
-                Some(Ok(event)) => is_stale |= known.follow(event),
-                Some(Err(_)) => {}
+                Some(Ok(event)) => known.follow(event),
+                Some(Err(_)) => false,
             },
             schema = changes.next() => match schema {
                 None => return,
-                // All FlowSchemas are updated later if the levels are not known yet.
-                Some(Ok(schema)) if known.is_synced && !is_stale => {
-                    is_stale = !update(&schemas, &schema, &known, &now).await;
+                Some(Ok(schema)) if known.is_synced => {
+                    if !update(&schemas, &schema, &known, &now).await {
+                        retry.schedule(Instant::now());
+                    }
+                    false
                 }
-                Some(_) => {}
+                // All FlowSchemas are updated when the levels are known.
+                Some(_) => false,
             },
-            () = tokio::time::sleep(RETRY_AFTER), if is_stale => {}
+            () = sleep_until(retry.at.unwrap_or_else(Instant::now)), if retry.at.is_some() => true,
+        };
+        if updates_all {
+            retry.at = None;
+            match update_all(&schemas, &known, &now).await {
+                true => retry = Retry::default(),
+                false => retry.schedule(Instant::now()),
+            }
         }
-        if is_stale {
-            is_stale = !update_all(&schemas, &known, &now).await;
+    }
+}
+
+/// The next attempt to update all FlowSchemas after a failure.
+struct Retry {
+    at: Option<Instant>,
+    /// The pause before the next attempt that is scheduled.
+    pause: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { at: None, pause: RETRY_AFTER.0 }
+    }
+}
+
+impl Retry {
+    /// Schedules the next attempt, unless it is scheduled already.
+    fn schedule(&mut self, now: Instant) {
+        if self.at.is_none() {
+            self.at = Some(now + self.pause);
+            self.pause = RETRY_AFTER.1.min(self.pause * 2);
         }
     }
 }
@@ -138,4 +169,39 @@ fn is_set(schema: &FlowSchema, wanted: &Value) -> bool {
         ];
         fields.iter().all(|(field, value)| wanted[*field].as_str() == value.as_deref())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_of_failed_updates_double() {
+        let (mut retry, now) = (Retry::default(), Instant::now());
+        for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
+            retry.schedule(now);
+            // Another failure does not change the time of the attempt.
+            retry.schedule(now + Duration::from_secs(1));
+            assert_eq!(retry.at.take(), Some(now + Duration::from_secs(pause)));
+        }
+    }
+
+    #[test]
+    fn only_changes_of_the_levels_affect_all_flow_schemas() {
+        let level = |name: &str| {
+            let mut level = PartialObjectMeta::<PriorityLevelConfiguration>::default();
+            level.metadata.name = Some(name.to_owned());
+            level
+        };
+        let mut known = Levels::default();
+        assert!(!known.follow(Event::Init));
+        assert!(!known.follow(Event::InitApply(level("a"))));
+        assert!(known.follow(Event::InitDone));
+        assert!(!known.follow(Event::Apply(level("a"))));
+        assert!(known.follow(Event::Apply(level("b"))));
+        assert!(known.follow(Event::Delete(level("a"))));
+        assert!(!known.follow(Event::Init));
+        assert!(!known.follow(Event::InitApply(level("b"))));
+        assert!(!known.follow(Event::InitDone));
+    }
 }
