@@ -49,7 +49,7 @@ pub use pruned_json::PrunedJson;
 pub use questions::{Conversion, Conversions, Question, is_incomplete};
 pub use quota_usage::{ObjectScopes, ObjectUsage, QuotaEvaluator, QuotaUsage};
 pub use redaction::{MOST_RIGHTS, MissingRights, ProtectedFields, Redaction};
-pub use review_handler::{ReviewError, ReviewHandler};
+pub use review_handler::{Review, ReviewError, ReviewHandler};
 pub use scale::scale;
 pub use shown::ShownObjects;
 pub use strategy::{NameRule, Routing, RowCondition, StoragePrefix, Strategy};

@@ -171,7 +171,7 @@ impl Kind {
                 Err(error) => Box::pin(ready(Err(ReviewError::BadRequest(error.to_string())))),
             }
         };
-        let review = Arc::new(ReviewHandler::new(Box::new(review)));
+        let review = Arc::new(ReviewHandler::Code(Box::new(review)));
         let mut kind = Self::new(definition, Backend::Reviewed(review));
         kind.types = Some(Arc::clone(types));
         kind.strategy = Strategy::built_in();
@@ -187,7 +187,7 @@ impl Kind {
         plural: &'static str,
         subresource: &'static str,
     ) -> Self {
-        let review = Arc::new(ReviewHandler::posting_to(plural, subresource));
+        let review = Arc::new(ReviewHandler::PostTo(plural, subresource));
         let mut kind = Self::new(definition, Backend::Reviewed(review));
         kind.types = Some(Arc::clone(types));
         kind.strategy = Strategy::built_in();

@@ -11,6 +11,7 @@ use super::detached::Named;
 use super::respond::Responder;
 use super::write_context::WriteContext;
 use crate::error::ApiError;
+use crate::kind::ReviewHandler;
 use crate::quota;
 use crate::record::{AUDIT_ID, Record};
 use crate::verb::{self, Write};
@@ -63,13 +64,14 @@ impl Mutation {
         let Self { context, write, mut responder, sent: _sent } = self;
         let attributes = context.attributes();
         match write {
-            Write::Review(review, submitted) => match review.posts_to() {
-                Some(target) => {
+            Write::Review(handler, submitted) => match &*handler {
+                ReviewHandler::PostTo(plural, subresource) => {
+                    let target = (*plural, *subresource);
                     let posted = verb::post_to_subresource(&attributes, target, submitted).await?;
                     Ok(responder.posted(posted))
                 }
-                None => {
-                    let (answer, warnings) = verb::review(&attributes, &review, submitted).await?;
+                ReviewHandler::Code(review) => {
+                    let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
                     Ok(responder.encoder.review(&answer, &warnings))
                 }
             },
