@@ -50,7 +50,7 @@ const USAGES: [&str; 23] = [
 /// Parses the PEM of a request.
 ///
 /// # Errors
-/// The reason, in the words of kube-apiserver if it is about the PEM.
+/// The reason: kube-apiserver's message if the PEM is invalid.
 pub(super) fn parse<T>(
     pem: &[u8],
     read: impl FnOnce(&X509CertificationRequest<'_>) -> T,

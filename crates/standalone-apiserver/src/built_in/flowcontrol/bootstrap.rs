@@ -105,7 +105,7 @@ fn flow_schemas() -> Vec<Value> {
         let account = json!({"name": "*", "namespace": "kube-system"});
         json!({"kind": "ServiceAccount", "serviceAccount": account})
     };
-    let everyone = || json!([group("system:unauthenticated"), group("system:authenticated")]);
+    let all_users = || json!([group("system:unauthenticated"), group("system:authenticated")]);
     let nodes = || json!([group("system:nodes")]);
     let leases = |verbs: Value| {
         json!({
@@ -128,7 +128,7 @@ fn flow_schemas() -> Vec<Value> {
     let all_accounts = json!([group("system:serviceaccounts")]);
     vec![
         schema(EXEMPT, EXEMPT, 1, None, everything(json!([group("system:masters")]))),
-        schema(CATCH_ALL, CATCH_ALL, 10_000, USER, everything(everyone())),
+        schema(CATCH_ALL, CATCH_ALL, 10_000, USER, everything(all_users())),
         schema("system-nodes", "system", 500, USER, everything(nodes())),
         schema(
             "system-node-high",
@@ -142,7 +142,7 @@ fn flow_schemas() -> Vec<Value> {
             EXEMPT,
             2,
             None,
-            json!({"subjects": everyone(), "nonResourceRules": health}),
+            json!({"subjects": all_users(), "nonResourceRules": health}),
         ),
         schema(
             "system-leader-election",
@@ -164,7 +164,7 @@ fn flow_schemas() -> Vec<Value> {
             everything(json!([accounts()])),
         ),
         schema("service-accounts", "workload-low", 9_000, USER, everything(all_accounts)),
-        schema("global-default", "global-default", 9_900, USER, everything(everyone())),
+        schema("global-default", "global-default", 9_900, USER, everything(all_users())),
     ]
 }
 
