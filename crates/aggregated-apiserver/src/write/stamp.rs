@@ -56,7 +56,7 @@ fn rename(tree: &mut Tree, strategy: &Strategy, clock: &Clock) {
     if !strategy.adds_name_suffix {
         let name = prefix.to_owned();
         return metadata::edit(tree, |metadata| {
-            drop(metadata.insert("name".to_owned(), name.into()))
+            drop(metadata.insert("name".to_owned(), name.into()));
         });
     }
     let mut limit = prefix.len().min(GENERATE_NAME_LIMIT);
