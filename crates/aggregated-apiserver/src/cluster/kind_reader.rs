@@ -8,11 +8,15 @@ use serde_json::Value;
 
 use super::{Asker, Cluster, ClusterError};
 use crate::object::Tree;
+use crate::object::names::{check_dns_1123_label, check_path_segment};
 
 /// The largest number of objects of one list.
 const OBJECTS: u32 = 500;
 /// The largest number of kinds whose resources are cached.
 const KINDS: usize = 1_000;
+
+/// The kind of request, for errors.
+const READ: &str = "read of parameters";
 
 /// Reads objects of kinds that are known by their names alone.
 pub struct KindReader {
@@ -96,7 +100,8 @@ impl KindReader {
     /// Reads objects of a kind, of one namespace if the kind is namespaced.
     ///
     /// # Errors
-    /// If the cluster does not respond, or if more than 500 objects match a selector.
+    /// If the cluster does not respond, if more than 500 objects match a selector, or if the name or the namespace is
+    /// invalid.
     pub async fn objects(
         &self,
         of: &ClusterResource,
@@ -104,7 +109,7 @@ impl KindReader {
         wanted: Wanted<'_>,
         user: &str,
     ) -> Result<Vec<Tree>, ClusterError> {
-        const ASKED: &str = "read of parameters";
+        check_path(namespace, wanted)?;
         let client = self.cluster.client.clone();
         let api: Api<DynamicObject> = match namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &of.resource),
@@ -124,9 +129,9 @@ impl KindReader {
                 }
             }
         };
-        let (found, has_more) = self.read(ASKED, user, read).await?;
+        let (found, has_more) = self.read(READ, user, read).await?;
         if has_more {
-            return Err(ClusterError::new(ASKED, format!("there are more than {OBJECTS}")));
+            return Err(ClusterError::new(READ, format!("there are more than {OBJECTS}")));
         }
         found.into_iter().map(|object| self.tree(of, object)).collect()
     }
@@ -140,7 +145,7 @@ impl KindReader {
                 Ok(tree)
             }
             Ok(_) => Ok(Tree::new()),
-            Err(error) => Err(ClusterError::new("read of parameters", error)),
+            Err(error) => Err(ClusterError::new(READ, error)),
         }
     }
 
@@ -152,5 +157,53 @@ impl KindReader {
     ) -> Result<T, ClusterError> {
         let places = (&self.cluster.namespace_places, Asker::User(user));
         Cluster::within_bounds(asked, places, Box::pin(read)).await
+    }
+}
+
+/// Checks the namespace and the name that become part of a path. Other values could address another object.
+///
+/// # Errors
+/// If one of them is invalid.
+fn check_path(namespace: Option<&str>, wanted: Wanted<'_>) -> Result<(), ClusterError> {
+    let invalid = |what: &str, value: &str| {
+        let message = format!("the {what} {value:?} of the parameters is invalid");
+        let why = message.clone();
+        Err(ClusterError { message, until: "until it is valid", why, is_busy: false })
+    };
+    if let Some(namespace) = namespace.filter(|one| !check_dns_1123_label(one).is_empty()) {
+        return invalid("namespace", namespace);
+    }
+    match wanted {
+        Wanted::Named(name) if !is_path_segment(name) => invalid("name", name),
+        Wanted::Named(_) | Wanted::Selected(_) => Ok(()),
+    }
+}
+
+fn is_path_segment(name: &str) -> bool {
+    !name.is_empty() && check_path_segment(name).is_empty() && !name.contains(['?', '#'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_namespaces_cannot_change_the_path() {
+        for (namespace, name, is_valid) in [
+            (Some("n"), "a", true),
+            (None, "system:a.b", true),
+            (Some("n/x"), "a", false),
+            (Some(".."), "a", false),
+            (Some(""), "a", false),
+            (None, "", false),
+            (None, "..", false),
+            (None, "a/b", false),
+            (None, "a?watch=true", false),
+            (None, "a#b", false),
+            (None, "a%2fb", false),
+        ] {
+            let checked = check_path(namespace, Wanted::Named(name));
+            assert_eq!(checked.is_ok(), is_valid, "{namespace:?} {name}");
+        }
     }
 }
