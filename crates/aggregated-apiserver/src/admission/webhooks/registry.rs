@@ -87,9 +87,7 @@ impl<K: Configuration> Registry<K> {
             if !cluster.are_known() {
                 return None;
             }
-            if cluster.followed().have_changed() {
-                self.take_changed(cluster.followed());
-            }
+            self.take_changed(cluster.followed());
         }
         Some(self.hooks.load_full())
     }
@@ -111,7 +109,11 @@ impl<K: Configuration> Registry<K> {
     }
 
     fn take_changed(&self, followed: &FollowedObjects<K>) {
+        // The lock comes first: a concurrent call that takes the changes publishes them before it is released.
         let mut by_configuration = self.lock();
+        if !followed.have_changed() {
+            return;
+        }
         for (key, configuration) in followed.take_changed() {
             set(&mut by_configuration, key.name(), self.hooks_of(configuration.as_deref()));
         }
