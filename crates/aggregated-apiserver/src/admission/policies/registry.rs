@@ -1,9 +1,9 @@
 //! The policies that are bound now, from the cluster or from this server.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -13,12 +13,16 @@ use super::PLUGIN;
 use super::policy::{Binding, Policy};
 use crate::admission::configurations::ClusterConfigurations;
 use crate::admission::{AdmissionError, UnreadConfigurations};
-use crate::cluster::{Cluster, KindReader, Sources};
+use crate::cluster::{Cluster, KindReader, SourceType, Sources, resource_name};
+use crate::object::Key;
 use crate::storage::{LogEntry, LogReader};
 use crate::watch_cache::SourceState;
 
 /// The consequence of unread policies, for the log.
 const MISSING: &str = "writes are refused, or admitted without policies";
+
+/// The error of an object that the store cannot read.
+const DAMAGED: &str = "the stored object is damaged";
 
 /// A policy with its bindings.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ pub(super) struct Bound {
 pub struct PolicyRegistry {
     state: Mutex<State>,
     bound: ArcSwap<Vec<Bound>>,
+    /// The error of a stored policy or binding that cannot be decoded.
+    undecoded: ArcSwapOption<String>,
     cluster: Option<ClusterPolicies>,
 }
 
@@ -38,6 +44,8 @@ pub struct PolicyRegistry {
 struct State {
     policies: BTreeMap<String, Arc<Policy>>,
     bindings: BTreeMap<String, Arc<Binding>>,
+    /// The stored objects that cannot be decoded, by resource and name, each with its error.
+    undecoded: BTreeMap<(String, String), String>,
 }
 
 /// The policies and bindings of the cluster.
@@ -50,7 +58,12 @@ struct ClusterPolicies {
 impl PolicyRegistry {
     /// The policies that this server stores. Readers must follow their collections.
     pub fn of_store() -> Self {
-        Self { state: Mutex::default(), bound: ArcSwap::default(), cluster: None }
+        Self {
+            state: Mutex::default(),
+            bound: ArcSwap::default(),
+            undecoded: ArcSwapOption::default(),
+            cluster: None,
+        }
     }
 
     /// The policies of the cluster.
@@ -83,18 +96,26 @@ impl PolicyRegistry {
             }
             self.take_changed(cluster);
         }
+        if self.undecoded.load().is_some() {
+            return None;
+        }
         Some(self.bound.load_full())
     }
 
     /// The bound policies. While those of the cluster are not synced, this waits for them in the first seconds.
     ///
     /// # Errors
-    /// 503 if the policies cannot be read, and writes are refused then.
+    /// 503 if the policies cannot be read, and writes are refused then. 503 if a policy or binding that this server stores
+    /// cannot be decoded.
     pub(super) async fn bound(&self) -> Result<Arc<Vec<Bound>>, AdmissionError> {
         const WHAT: &str = "the policies of the cluster";
         if let Some(cluster) = &self.cluster {
             cluster.policies.settled(PLUGIN, WHAT).await?;
             cluster.bindings.settled(PLUGIN, WHAT).await?;
+        }
+        if let Some(why) = self.undecoded.load_full() {
+            let what = "the policies of this server are unknown";
+            return Err(AdmissionError::unavailable(format!("{PLUGIN}: {what}: {why}")));
         }
         Ok(self.known().unwrap_or_else(|| self.bound.load_full()))
     }
@@ -116,24 +137,59 @@ impl PolicyRegistry {
 
     fn take_changed(&self, cluster: &ClusterPolicies) {
         let (policies, bindings) = (cluster.policies.followed(), cluster.bindings.followed());
+        // The lock comes first: a concurrent call that takes the changes publishes them before it is released.
+        let mut state = self.lock();
         if !policies.have_changed() && !bindings.have_changed() {
             return;
         }
-        self.change(|state| {
-            for (key, policy) in policies.take_changed() {
-                let policy = policy.map(|policy| Arc::new(Policy::new(&policy)));
-                set(&mut state.policies, key.name(), policy);
-            }
-            for (key, binding) in bindings.take_changed() {
-                let binding = binding.map(|binding| Arc::new(Binding::new(&binding)));
-                set(&mut state.bindings, key.name(), binding);
-            }
-        });
+        for (key, policy) in policies.take_changed() {
+            let policy = policy.map(|policy| Arc::new(Policy::new(&policy)));
+            set(&mut state.policies, key.name(), policy);
+        }
+        for (key, binding) in bindings.take_changed() {
+            let binding = binding.map(|binding| Arc::new(Binding::new(&binding)));
+            set(&mut state.bindings, key.name(), binding);
+        }
+        self.publish(&state);
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut state);
+    /// Applies a change of the policies or bindings that this server stores.
+    fn append<K: SourceType + DeserializeOwned, T>(
+        &self,
+        entry: &LogEntry,
+        new: impl FnOnce(&K) -> T,
+        all: impl FnOnce(&mut State) -> &mut BTreeMap<String, Arc<T>>,
+    ) {
+        let (resource, name) = (resource_name::<K>(), entry.key.name());
+        let object = read::<K>(entry).map(|object| object.map(|object| Arc::new(new(&object))));
+        let object = match object {
+            Ok(object) => object,
+            Err(why) => return self.refuse(resource, name, &why.to_string()),
+        };
+        let mut state = self.lock();
+        state.undecoded.remove(&(resource, name.to_owned()));
+        set(all(&mut state), name, object);
+        self.publish(&state);
+    }
+
+    /// Refuses writes until a stored policy or binding that cannot be decoded is replaced or deleted.
+    fn refuse(&self, resource: String, name: &str, why: &str) {
+        let why = format!("{resource} {name:?} cannot be decoded: {why}");
+        tracing::error!(
+            error = why.as_str(),
+            "cannot decode a policy or binding; writes are refused"
+        );
+        let mut state = self.lock();
+        state.undecoded.insert((resource, name.to_owned()), why);
+        self.publish(&state);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, state: &State) {
+        self.undecoded.store(state.undecoded.values().next().cloned().map(Arc::new));
         let mut bindings: BTreeMap<&str, Vec<Arc<Binding>>> = BTreeMap::new();
         for binding in state.bindings.values() {
             bindings.entry(&binding.policy).or_default().push(Arc::clone(binding));
@@ -160,22 +216,34 @@ pub struct PolicyReader(pub Arc<PolicyRegistry>);
 pub struct BindingReader(pub Arc<PolicyRegistry>);
 
 impl LogReader for PolicyReader {
+    fn damage(&self, key: Key) {
+        self.0.refuse(resource_name::<ValidatingAdmissionPolicy>(), key.name(), DAMAGED);
+    }
+
     fn append(&self, entry: LogEntry) {
-        let policy = read::<ValidatingAdmissionPolicy>(&entry);
-        let policy = policy.map(|policy| Arc::new(Policy::new(&policy)));
-        self.0.change(|state| set(&mut state.policies, entry.key.name(), policy));
+        self.0.append::<ValidatingAdmissionPolicy, _>(&entry, Policy::new, |state| {
+            &mut state.policies
+        });
     }
 }
 
 impl LogReader for BindingReader {
+    fn damage(&self, key: Key) {
+        self.0.refuse(resource_name::<ValidatingAdmissionPolicyBinding>(), key.name(), DAMAGED);
+    }
+
     fn append(&self, entry: LogEntry) {
-        let binding = read::<ValidatingAdmissionPolicyBinding>(&entry);
-        let binding = binding.map(|binding| Arc::new(Binding::new(&binding)));
-        self.0.change(|state| set(&mut state.bindings, entry.key.name(), binding));
+        self.0.append::<ValidatingAdmissionPolicyBinding, _>(&entry, Binding::new, |state| {
+            &mut state.bindings
+        });
     }
 }
 
-/// The object of a log entry. Stored objects match their type.
-fn read<K: DeserializeOwned>(entry: &LogEntry) -> Option<K> {
-    serde_json::from_slice(&entry.object.as_ref()?.json()).ok()
+/// The object of a log entry; `None` for a deletion.
+///
+/// # Errors
+/// If the object does not match its type.
+fn read<K: DeserializeOwned>(entry: &LogEntry) -> serde_json::Result<Option<K>> {
+    let Some(object) = &entry.object else { return Ok(None) };
+    serde_json::from_slice(&object.json()).map(Some)
 }
