@@ -74,6 +74,11 @@ impl AdmissionError {
         Self(Why::Answer(Box::new(error)))
     }
 
+    /// Whether a limit was exceeded: 413 or 429.
+    pub(super) fn is_of_limit(&self) -> bool {
+        matches!(&self.0, Why::Answer(error) if matches!(error.code(), 413 | 429))
+    }
+
     /// The message without the name of the object.
     pub(super) fn message(&self) -> String {
         match &self.0 {

@@ -12,6 +12,8 @@ use crate::object::Tree;
 
 /// The longest value of an audit annotation, in bytes; same as kube-apiserver.
 const LONGEST_ANNOTATION: usize = 10 << 10;
+/// The largest total length of the values of the audit annotations of one policy, in bytes.
+const ANNOTATIONS: usize = 256 << 10;
 /// The key of the audit annotation about failed validations.
 const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 
@@ -131,22 +133,32 @@ pub(super) fn note_failure(
 
 /// The audit annotations of one policy. Each has the distinct values of all bindings and parameters.
 #[derive(Debug, Default)]
-pub(super) struct Annotations(BTreeMap<String, Vec<String>>);
+pub(super) struct Annotations {
+    values: BTreeMap<String, Vec<String>>,
+    /// The total length of the values, in bytes.
+    bytes: usize,
+}
 
 impl Annotations {
-    pub(super) fn add(&mut self, key: String, mut value: String) {
+    /// Adds a value, if the request is audited. A value that exceeds the total length is omitted.
+    pub(super) fn add(&mut self, request: &AdmissionRequest<'_>, key: String, mut value: String) {
+        if !request.is_audited() {
+            return;
+        }
         if value.len() > LONGEST_ANNOTATION {
             let fits = |end: &usize| value.is_char_boundary(*end);
             value.truncate((0..=LONGEST_ANNOTATION).rev().find(fits).unwrap_or_default());
         }
-        let values = self.0.entry(key).or_default();
-        if !values.contains(&value) {
-            values.push(value);
+        let bytes = self.bytes + value.len();
+        let is_known = self.values.get(&key).is_some_and(|values| values.contains(&value));
+        if bytes <= ANNOTATIONS && !is_known {
+            self.bytes = bytes;
+            self.values.entry(key).or_default().push(value);
         }
     }
 
     pub(super) fn publish(self, policy: &Policy, request: &AdmissionRequest<'_>) {
-        for (key, values) in self.0 {
+        for (key, values) in self.values {
             request.annotate(&format!("{}/{key}", policy.name), &values.join(", "));
         }
     }

@@ -101,18 +101,21 @@ impl Dispatch<'_> {
                 Ok(params) => params,
                 Err(ParamError::Rejected(error)) => return Err(error),
                 Err(ParamError::Kind(why) | ParamError::Binding(why)) => {
-                    if policy.fails_closed {
-                        let why = format!("failed to configure binding: {why}");
-                        denial.add(policy, Some(binding), &why, None);
-                    }
+                    misconfigured(policy, binding, &why, denial);
                     continue;
                 }
             };
             if versioned.is_none() && !params.objects.is_empty() {
-                versioned = Some(self.versioned(policy, version).await?);
+                match self.versioned(policy, version).await? {
+                    Ok(objects) => versioned = Some(objects),
+                    Err(why) => misconfigured(policy, binding, &why, denial),
+                }
             }
             let Some(versioned) = &versioned else { continue };
-            for params in &params.objects {
+            for (index, params) in params.objects.iter().enumerate() {
+                if index > 0 {
+                    tokio::task::yield_now().await;
+                }
                 self.judge((policy, binding), versioned, params.as_ref(), denial, &mut annotations);
             }
         }
@@ -153,25 +156,39 @@ impl Dispatch<'_> {
         }
         for annotation in evaluated.annotations {
             match annotation {
-                Annotation::Publish { key, value } => annotations.add(key, value),
+                Annotation::Publish { key, value } => annotations.add(self.request, key, value),
                 Annotation::Exclude => {}
                 Annotation::Deny(why) => denial.add(policy, Some(binding), &why, None),
             }
         }
     }
 
-    /// The objects of the write in a version.
+    /// The objects of the write in a version. The inner error is that of an object that cannot be converted.
     ///
     /// # Errors
-    /// If an object cannot be converted, or the namespace is missing or cannot be read.
+    /// If an object exceeds a memory limit, or the namespace is missing or cannot be read.
     async fn versioned(
         &self,
         policy: &Policy,
         version: &str,
-    ) -> Result<Versioned<'_>, AdmissionError> {
+    ) -> Result<Result<Versioned<'_>, Misconfigured>, AdmissionError> {
         let request = self.request;
-        let mut object = request.shown_in_version(self.object, version).await?;
-        let mut old = request.shown_in_version(request.old_object(), version).await?;
+        if !policy.is_compiled() {
+            // Large expressions take long to compile.
+            blocking::run(|| _ = policy.compiled());
+        }
+        let object = request.shown_in_version(self.object, version).await;
+        let old = match object.is_ok() {
+            true => request.shown_in_version(request.old_object(), version).await,
+            false => Ok(None),
+        };
+        let (mut object, mut old) = match (object, old) {
+            (Ok(object), Ok(old)) => (object, old),
+            (Err(error), _) | (_, Err(error)) if error.is_of_limit() => return Err(error),
+            (Err(error), _) | (_, Err(error)) => {
+                return Ok(Err(format!("failed to convert object version: {}", error.message())));
+            }
+        };
         if policy.compiled().uses_resource_version {
             let (new_version, old_version) = request.resource_versions();
             for (tree, version) in [(&mut object, new_version), (&mut old, old_version)] {
@@ -190,7 +207,15 @@ impl Dispatch<'_> {
             }
             _ => None,
         };
-        Ok(Versioned { object, old, data: request.attributes(version), namespace })
+        Ok(Ok(Versioned { object, old, data: request.attributes(version), namespace }))
+    }
+}
+
+/// Denies the write because of a misconfigured binding, unless the failure policy is `Ignore`.
+fn misconfigured(policy: &Policy, binding: &Binding, why: &str, denial: &mut Denial) {
+    if policy.fails_closed {
+        let why = format!("failed to configure binding: {why}");
+        denial.add(policy, Some(binding), &why, None);
     }
 }
 

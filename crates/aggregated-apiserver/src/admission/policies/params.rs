@@ -12,6 +12,9 @@ use crate::cluster::{ClusterError, KindReader, Wanted};
 use crate::object::{Key, Object, Tree};
 use crate::watch_cache::Scope;
 
+/// The largest number of parameter objects of one binding.
+const OBJECTS: usize = 500;
+
 /// The reason why there are no parameters.
 pub(super) enum ParamError {
     /// The kind cannot be found. The policy is misconfigured.
@@ -150,29 +153,40 @@ fn of_server(
         if let Some(name) = param_ref.name.as_deref().filter(|name| !name.is_empty()) {
             let found = served.cache.get(&Key::new(namespace, name));
             let found = found.map(|found| read(&found.object, found.revision.to_string()));
-            return charged(request, found.into_iter(), None);
+            return charged(request, found.into_iter());
         }
         let scope = namespace.map_or(Scope::All, |namespace| Scope::Namespace(namespace.into()));
         let objects = served.cache.snapshot();
-        let found = objects.from(&scope, None);
+        let selector = param_ref.selector.as_ref();
+        let is_selected = |object: &Object| selector.is_none_or(|one| selects(one, object));
+        // Only selected objects are decoded.
+        let found = objects.from(&scope, None).filter(|found| is_selected(&found.object));
         let found = found.map(|found| read(&found.object, found.revision.to_string()));
-        charged(request, found, param_ref.selector.as_ref())
+        charged(request, found)
     };
     Some(collect())
 }
 
-/// The objects that a selector matches. Their memory is charged to the request.
+/// Whether a selector matches the labels of an object.
+fn selects(selector: &LabelSelector, object: &Object) -> bool {
+    let labels = object.labels().iter();
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    matches(selector, Some(&labels))
+}
+
+/// The parameter objects. Their memory is charged to the request.
+///
+/// # Errors
+/// If there are more than 500, or if there is no memory for them.
 fn charged(
     request: &AdmissionRequest<'_>,
     objects: impl Iterator<Item = Result<Tree, ParamError>>,
-    selector: Option<&LabelSelector>,
 ) -> Result<Params, ParamError> {
     let mut params = Params { objects: Vec::new(), _memory: Vec::new() };
     for object in objects {
         let object = object?;
-        let labels = matching::labels(&object);
-        if selector.is_some_and(|selector| !matches(selector, Some(&labels))) {
-            continue;
+        if params.objects.len() >= OBJECTS {
+            return Err(ParamError::Binding(format!("there are more than {OBJECTS} parameters")));
         }
         let memory = request.reserve(crate::quota::of_tree(&object));
         params._memory.push(memory.map_err(ParamError::Rejected)?);
@@ -201,7 +215,7 @@ async fn of_cluster(
     };
     let found = cluster.objects(&resource, namespace, wanted, user).await;
     let found = found.map_err(|error| unread(&error))?;
-    charged(request, found.into_iter().map(Ok), None)
+    charged(request, found.into_iter().map(Ok))
 }
 
 /// A label selector in the format of a query.

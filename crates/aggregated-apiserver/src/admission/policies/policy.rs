@@ -75,6 +75,11 @@ impl Policy {
         self.constraints.as_ref().is_none_or(|all| all.version(request).is_some())
     }
 
+    /// Whether the expressions are compiled.
+    pub(super) fn is_compiled(&self) -> bool {
+        self.compiled.get().is_some()
+    }
+
     /// The compiled expressions.
     pub(super) fn compiled(&self) -> &Compiled {
         self.compiled.get_or_init(|| Compiled::new(&self.spec))
