@@ -231,21 +231,6 @@ impl<K: 'static> Column<K> {
         .of_type("date")
     }
 
-    /// The same column for objects of another type. Its cells must be computed.
-    pub(crate) fn of_other<L: 'static>(
-        self,
-        convert: impl Fn(&L) -> K + Send + Sync + 'static,
-    ) -> Column<L> {
-        let Self { heading, column_type, format, cells, is_wide } = self;
-        let cells = match cells {
-            ColumnCells::JsonPath(path) => ColumnCells::JsonPath(path),
-            ColumnCells::Computed(compute) => {
-                ColumnCells::Computed(Box::new(move |object, now| compute(&convert(object), now)))
-            }
-        };
-        Column { heading, column_type, format, cells, is_wide }
-    }
-
     /// Sets another type than `string`.
     pub(crate) fn of_type(self, column_type: &'static str) -> Self {
         Self { column_type, ..self }

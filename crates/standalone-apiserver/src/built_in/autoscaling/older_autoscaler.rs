@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::horizontal_pod_autoscaler as stored;
+use super::horizontal_pod_autoscaler::{self as stored, Summary};
 use crate::built_in::checks::FieldErrors;
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy::without_generation;
@@ -45,14 +45,23 @@ pub(crate) fn view() -> View {
 }
 
 fn columns() -> Vec<Column<HorizontalPodAutoscaler>> {
-    let columns = stored::columns().into_iter();
-    columns
-        .map(|column| {
-            column.of_other(|autoscaler: &HorizontalPodAutoscaler| {
-                to_typed(autoscaler).unwrap_or_default()
-            })
-        })
-        .collect()
+    stored::columns_of(summary, targets)
+}
+
+fn summary(autoscaler: &HorizontalPodAutoscaler) -> Summary<'_> {
+    let (spec, status) = (&autoscaler.spec, autoscaler.status.as_ref());
+    Summary {
+        target_kind: &spec.scale_target_ref.kind,
+        target_name: &spec.scale_target_ref.name,
+        min_replicas: spec.min_replicas,
+        max_replicas: spec.max_replicas,
+        current_replicas: status.map(|status| status.current_replicas),
+    }
+}
+
+/// The metrics are in annotations, so only this cell needs the autoscaler in the stored version.
+fn targets(autoscaler: &HorizontalPodAutoscaler) -> String {
+    to_typed(autoscaler).as_ref().map(stored::targets).unwrap_or_default()
 }
 
 /// Sets the defaults, and the annotations with the fields that this version does not have.
