@@ -81,13 +81,18 @@ impl Failed {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    use aggregated_apiserver::store::Store;
-    use futures::future::join_all;
+    use aggregated_apiserver::store::{
+        Collection, Commit, Key, LogReader, Revision, RevisionSequencer, Store, StoreError,
+        Versioned,
+    };
+    use futures::future::{BoxFuture, join, join_all};
     use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota};
     use kube::api::{Api, DeleteParams, PostParams};
     use kube::runtime::wait::await_condition;
     use serde_json::{Value, json};
+    use tokio::sync::Barrier;
     use tokio::task::JoinHandle;
 
     use super::*;
@@ -121,12 +126,7 @@ mod tests {
         }
 
         async fn create(&self, name: &str) -> bool {
-            let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-            match self.maps().create(&PostParams::default(), &map).await {
-                Ok(_) => true,
-                Err(kube::Error::Api(status)) if status.code == 403 => false,
-                Err(error) => panic!("{error}"),
-            }
+            create(&self.maps(), name).await
         }
 
         /// Waits until the status of the quota has this usage.
@@ -137,6 +137,63 @@ mod tests {
             };
             let waiting = await_condition(self.quotas(), "q", is_expected);
             tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap().unwrap();
+        }
+    }
+
+    /// Creates a ConfigMap, unless a quota is exceeded.
+    async fn create(maps: &Api<ConfigMap>, name: &str) -> bool {
+        let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        match maps.create(&PostParams::default(), &map).await {
+            Ok(_) => true,
+            Err(kube::Error::Api(status)) if status.code == 403 => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The shared store of one server, whose first write to a quota waits for that of the other server.
+    struct HeldStore {
+        store: Arc<dyn Store>,
+        both: Arc<Barrier>,
+        is_first: AtomicBool,
+    }
+
+    impl Store for HeldStore {
+        fn get<'a>(
+            &'a self,
+            collection: &'a Collection,
+            key: &'a Key,
+        ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
+            self.store.get(collection, key)
+        }
+
+        fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
+            Box::pin(async move {
+                let is_of_quota = commit.collection.as_str() == "resourcequotas";
+                if is_of_quota && self.is_first.swap(false, Ordering::SeqCst) {
+                    self.both.wait().await;
+                }
+                self.store.commit(commit).await
+            })
+        }
+
+        fn follow(
+            &self,
+            collection: &Collection,
+            reader: Arc<dyn LogReader>,
+        ) -> BoxFuture<'_, Result<(), StoreError>> {
+            self.store.follow(collection, reader)
+        }
+
+        fn collections(&self) -> Vec<Collection> {
+            self.store.collections()
+        }
+
+        fn sequencer(&self) -> Arc<RevisionSequencer> {
+            self.store.sequencer()
+        }
+
+        fn is_shared(&self) -> bool {
+            true
         }
     }
 
@@ -192,6 +249,25 @@ mod tests {
         servers[0].maps().delete(&name, &DeleteParams::default()).await.unwrap();
         servers[1].until_used(json!({"configmaps": "4"})).await;
         assert!(servers[1].create("again").await);
+    }
+
+    #[tokio::test]
+    async fn two_replicas_do_not_use_the_same_rest_of_a_quota() {
+        let store = limited_store(1).await;
+        let both = Arc::new(Barrier::new(2));
+        let held = || -> Arc<dyn Store> {
+            let (store, both) = (Arc::clone(&store), Arc::clone(&both));
+            Arc::new(HeldStore { store, both, is_first: AtomicBool::new(true) })
+        };
+        let members = [Member::start(&held()).await, Member::start(&held()).await];
+        let [first, second] = [&members[0], &members[1]]
+            .map(|member| Api::<ConfigMap>::namespaced(member.client.clone(), "default"));
+        // Both servers write the same amounts to the status, and one of the writes is refused.
+        let created = join(create(&first, "a"), create(&second, "b"));
+        let created = tokio::time::timeout(Duration::from_secs(60), created).await.unwrap();
+        assert!(created.0 != created.1, "{created:?}");
+        assert_eq!(first.list(&Default::default()).await.unwrap().items.len(), 1);
+        assert_eq!(second.list(&Default::default()).await.unwrap().items.len(), 1);
     }
 
     #[test]

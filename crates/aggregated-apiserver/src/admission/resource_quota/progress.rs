@@ -11,10 +11,10 @@ pub(super) struct Progress {
     uid: String,
     /// The newest version of the quota that a request has returned. The log may be behind it.
     newest: Option<Arc<Limit>>,
-    /// The last write that was confirmed.
-    last: Option<WrittenUsage>,
-    /// A write whose outcome is not known.
-    pending: Option<WrittenUsage>,
+    /// The last confirmed write, with the revision of the quota that contains it.
+    last: Option<(u64, WrittenUsage)>,
+    /// The write that has no response yet, with the revision of the quota that it replaces.
+    pending: Option<(u64, WrittenUsage)>,
 }
 
 /// The usage in a status that this process has written.
@@ -44,34 +44,45 @@ impl Progress {
         self.newest.as_deref().filter(|newest| newest.revision > limit.revision).unwrap_or(limit)
     }
 
-    /// The write of this process that has resulted in this usage.
-    pub fn written(&self, used: &Amounts) -> Option<&WrittenUsage> {
-        [&self.pending, &self.last].into_iter().flatten().find(|written| written.used == *used)
+    /// The write of this process that is the status of this version of the quota.
+    ///
+    /// The log can show a write before its response arrives. Until the response, a status with the usage of the pending
+    /// write is taken for this write. Charges do not depend on this: they start after the response.
+    pub fn written(&self, version: &Limit) -> Option<&WrittenUsage> {
+        let last = self.last.as_ref().filter(|(revision, _)| *revision == version.revision);
+        let pending = self.pending.as_ref().filter(|(replaced, written)| {
+            version.revision > *replaced && version.status_used.as_ref() == Some(&written.used)
+        });
+        last.or(pending).map(|(_, written)| written)
     }
 
     /// The number of the last reservation that is part of the status.
     pub fn charged(&self) -> u64 {
-        self.last.as_ref().map_or(0, |last| last.charged)
+        self.last.as_ref().map_or(0, |(_, last)| last.charged)
     }
 
-    /// Starts a write.
-    pub fn begin(&mut self, written: WrittenUsage) {
-        self.pending = Some(written);
+    /// Starts a write that replaces the quota at this revision.
+    pub fn begin(&mut self, replaced: u64, written: WrittenUsage) {
+        self.pending = Some((replaced, written));
     }
 
-    /// Records that the status has this usage.
-    pub fn confirm(&mut self, written: WrittenUsage) {
-        self.last = Some(written);
+    /// Ends a write that was refused, or whose outcome is not known. If it was stored nevertheless, its usage counts as
+    /// charged by another process.
+    pub fn abandon(&mut self) {
+        self.pending = None;
     }
 
-    /// Confirms the pending write if the quota has its usage. An earlier request may have ended without a response.
-    pub fn settle(&mut self, limit: &Limit) {
-        let newest = self.newest(limit);
-        let is_confirmed =
-            self.pending.as_ref().is_some_and(|one| newest.status_used.as_ref() == Some(&one.used));
-        if is_confirmed {
-            self.last = self.pending.take();
+    /// Records that the quota has this usage at this revision.
+    pub fn confirm(&mut self, revision: u64, written: WrittenUsage) {
+        self.last = Some((revision, written));
+    }
+
+    /// Confirms the pending write with the version of the quota that its response contains.
+    pub fn stored(&mut self, limit: Limit) {
+        if let Some((_, written)) = self.pending.take() {
+            self.confirm(limit.revision, written);
         }
+        self.received(limit);
     }
 
     /// Records the version of the quota that a request has returned.

@@ -1,14 +1,13 @@
 //! Writes the status of the ResourceQuotas that this server stores: the usage of writes that admission charges, same as
 //! kube-apiserver, and the status that kube-controller-manager computes.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use thiserror::Error;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::{sleep, timeout};
 
 use super::amounts::Amounts;
@@ -24,15 +23,12 @@ use crate::schema::Quantity;
 const ADMISSION: &str = "kube-apiserver";
 /// The field manager of computed statuses; that of kube-controller-manager.
 const CONTROLLER: &str = "kube-controller-manager";
-/// The longest time of a charge; same as in kube-apiserver.
+/// The longest time of a charge, same as in kube-apiserver, and of the update of one status.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of times that a write is repeated after a conflict, same as in kube-apiserver, and the pause before the
 /// first repetition. The pause doubles.
 const RETRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(10);
-/// The number of locks. The quotas of a namespace are written one at a time, so that a server has no conflicts with
-/// itself.
-const LOCKS: usize = 64;
 
 /// The status of the ResourceQuotas that a server stores. Clones share everything.
 #[derive(Clone)]
@@ -43,7 +39,63 @@ struct Shared {
     limits: QuotaLimits,
     usages: QuotaUsages,
     outdated: Arc<Outdated>,
-    locks: [Mutex<()>; LOCKS],
+}
+
+/// The lock of the writes to the quotas of a namespace. The quotas of a namespace are written one at a time, so that a
+/// server has no conflicts with itself.
+struct NamespaceLock {
+    usages: QuotaUsages,
+    namespace: String,
+    guard: Option<OwnedMutexGuard<()>>,
+}
+
+impl Drop for NamespaceLock {
+    fn drop(&mut self) {
+        drop(self.guard.take());
+        // Removes the entry of a namespace that has no usage.
+        self.usages.with(&self.namespace, |_| ());
+    }
+}
+
+/// A write whose response has not arrived. If this is dropped, the outcome of the write is not known.
+struct Attempt<'a> {
+    statuses: &'a QuotaStatuses,
+    namespace: &'a str,
+    name: &'a str,
+    is_charge: bool,
+    has_outcome: bool,
+}
+
+impl Attempt<'_> {
+    /// Ends the attempt, with the quota that the response contains; `None` if the write was refused.
+    fn end(mut self, quota: Option<ResourceQuota>) {
+        self.has_outcome = true;
+        match quota {
+            Some(quota) => self.statuses.received(self.namespace, quota, Progress::stored),
+            None => self.abandon(),
+        }
+    }
+
+    fn abandon(&self) {
+        self.statuses.0.usages.with(self.namespace, |of_namespace| {
+            if let Some(progress) = of_namespace.progress.get_mut(self.name) {
+                progress.abandon();
+            }
+        });
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.has_outcome {
+            return;
+        }
+        self.abandon();
+        // A failed update is repeated by its caller.
+        if self.is_charge {
+            self.statuses.mark(self.namespace);
+        }
+    }
 }
 
 /// The reason for a write.
@@ -59,7 +111,7 @@ enum Purpose<'a> {
 enum Step {
     /// The status is up to date.
     Done,
-    /// Other processes have charged too much for this write.
+    /// The charges of other processes leave too little of the limit for this write.
     Exceeded(String),
     /// The status must be replaced.
     Replace(Box<ResourceQuota>),
@@ -71,8 +123,7 @@ impl QuotaStatuses {
         let outdated = Arc::new(Outdated::default());
         let limits = QuotaLimits::marking(&outdated);
         let usages = QuotaUsages::with_statuses(limits.clone(), Arc::clone(&outdated));
-        let locks = [const { Mutex::const_new(()) }; LOCKS];
-        Self(Arc::new(Shared { client, limits, usages, outdated, locks }))
+        Self(Arc::new(Shared { client, limits, usages, outdated }))
     }
 
     /// The limits of the quotas.
@@ -88,11 +139,11 @@ impl QuotaStatuses {
     /// Writes the usage of a reservation to the status of the quotas that it is charged to.
     ///
     /// # Errors
-    /// 403 if another process has charged too much meanwhile, 409 if the quota changes all the time, and 500 if the
-    /// status cannot be written in time.
+    /// 403 if the charges of other processes leave too little of the limit, 409 if the quota was changed before each of
+    /// four writes, and 500 if the status is not written within ten seconds.
     pub(super) async fn charge(&self, reservation: &Reservation) -> Result<(), AdmissionError> {
         let charging = async {
-            let _turn = self.turn(&reservation.namespace).await;
+            let _lock = self.lock_namespace(&reservation.namespace).await;
             for (name, added) in &reservation.charged {
                 let purpose = Purpose::Charge(reservation, added);
                 self.write(&reservation.namespace, name, purpose).await?;
@@ -111,17 +162,21 @@ impl QuotaStatuses {
     /// The namespace, and the reason for which a status is not written. [`mark`](Self::mark) queues the namespace again.
     pub async fn write_next(&self) -> Result<String, (String, String)> {
         let next = self.0.outdated.take().await;
-        let turn = self.turn(&next.namespace).await;
+        let lock = self.lock_namespace(&next.namespace).await;
         let names = self.0.limits.names(&next.namespace);
         self.0.usages.with(&next.namespace, |of_namespace| {
             of_namespace.progress.retain(|name, _| names.contains(name));
         });
         let mut failed = None;
         for name in names {
-            let written = self.write(&next.namespace, &name, Purpose::Update(next.extent)).await;
+            let writing = self.write(&next.namespace, &name, Purpose::Update(next.extent));
+            let written = timeout(TIMEOUT, writing).await.unwrap_or_else(|_| {
+                let why = format!("the status of {name} was not written within {TIMEOUT:?}");
+                Err(QuotaStatusError::Failed(why).into())
+            });
             failed = failed.or(written.err());
         }
-        drop(turn);
+        drop(lock);
         let namespace = next.namespace.clone();
         next.done();
         match failed {
@@ -140,11 +195,13 @@ impl QuotaStatuses {
         self.0.limits.namespaces().iter().for_each(|namespace| self.mark(namespace));
     }
 
-    async fn turn(&self, namespace: &str) -> MutexGuard<'_, ()> {
-        let mut hasher = DefaultHasher::new();
-        namespace.hash(&mut hasher);
-        let place = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or_default();
-        self.0.locks[place].lock().await
+    /// Waits until no other task writes the quotas of a namespace.
+    async fn lock_namespace(&self, namespace: &str) -> NamespaceLock {
+        let (usages, namespace) = (self.usages(), namespace.to_owned());
+        let writes = usages.with(&namespace, |of_namespace| Arc::clone(&of_namespace.writes));
+        let mut lock = NamespaceLock { usages, namespace, guard: None };
+        lock.guard = Some(writes.lock_owned().await);
+        lock
     }
 
     /// Writes the status of a quota, unless it is up to date.
@@ -165,15 +222,31 @@ impl QuotaStatuses {
                 Step::Exceeded(why) => return Err(WriteError::Exceeded(why)),
                 Step::Replace(quota) => quota,
             };
+            let attempt = Attempt {
+                statuses: self,
+                namespace,
+                name,
+                is_charge: matches!(purpose, Purpose::Charge(..)),
+                has_outcome: false,
+            };
             // Boxed: the future of a write reserves memory for everything that it may await.
             let replaced = Box::pin(self.0.client.replace(&quota, manager)).await;
             let error = match replaced {
                 Ok(quota) => {
-                    self.received(namespace, quota);
-                    return Ok(());
+                    attempt.end(Some(quota));
+                    match purpose {
+                        // The next step is to charge, if this write has only released the usage of deleted objects.
+                        Purpose::Charge(..) => continue,
+                        Purpose::Update(_) => return Ok(()),
+                    }
                 }
                 Err(error) => error,
             };
+            if is_refusal(&error) {
+                attempt.end(None);
+            } else {
+                drop(attempt);
+            }
             if error.is_missing() {
                 return Ok(());
             }
@@ -183,7 +256,7 @@ impl QuotaStatuses {
             sleep(PAUSE * 2_u32.pow(retries)).await;
             retries += 1;
             match Box::pin(self.0.client.read(namespace, name)).await? {
-                Some(quota) => self.received(namespace, quota),
+                Some(quota) => self.received(namespace, quota, Progress::received),
                 None => return Ok(()),
             }
         }
@@ -195,27 +268,38 @@ impl QuotaStatuses {
         let covered = self.0.usages.covered(&limit.hard);
         self.0.usages.with(namespace, |of_namespace| {
             let progress = of_namespace.progress.remove(name).filter(|one| one.is_of(&limit));
-            let mut progress = progress.unwrap_or_else(|| Progress::of(&limit));
-            progress.settle(&limit);
+            let progress = progress.unwrap_or_else(|| Progress::of(&limit));
             of_namespace.progress.insert(name.to_owned(), progress);
             step(of_namespace, &limit, &covered, purpose)
         })
     }
 
     /// Records the version of a quota that a request has returned.
-    fn received(&self, namespace: &str, quota: ResourceQuota) {
+    fn received(
+        &self,
+        namespace: &str,
+        quota: ResourceQuota,
+        record: impl FnOnce(&mut Progress, Limit),
+    ) {
         let version = quota.metadata.resource_version.as_deref();
-        let Some(revision) = version.and_then(|version| version.parse().ok()) else { return };
-        let limit = Limit::of(Arc::new(quota), revision);
-        let Some(current) = self.0.limits.get(namespace, &limit.name) else { return };
+        let revision = version.and_then(|version| version.parse().ok());
+        let name = quota.metadata.name.clone().unwrap_or_default();
+        let limit = revision.map(|revision| Limit::of(Arc::new(quota), revision));
         self.0.usages.with(namespace, |of_namespace| {
-            let progress = of_namespace.progress.get_mut(&limit.name);
-            if let Some(progress) = progress.filter(|one| one.is_of(&limit)) {
-                progress.received(limit);
-                progress.settle(&current);
+            let Some(progress) = of_namespace.progress.get_mut(&name) else { return };
+            match limit.filter(|limit| progress.is_of(limit)) {
+                Some(limit) => record(progress, limit),
+                // The quota was replaced by another one of the same name.
+                None => progress.abandon(),
             }
         });
     }
+}
+
+/// Whether a write with this error was certainly not stored.
+fn is_refusal(error: &QuotaStatusError) -> bool {
+    // 408 is a timeout.
+    matches!(error, QuotaStatusError::Refused { code: 400..=407 | 409..=499, .. })
 }
 
 /// Computes the status of a quota from the usage of its namespace.
@@ -238,6 +322,8 @@ fn step(
         Purpose::Charge(..) if !newest.status_hard.is_empty() => &newest.status_hard,
         _ => &newest.hard,
     };
+    let before = newest.status_used.clone().unwrap_or_default();
+    let is_current = |used: &Amounts| before == *used && newest.status_hard == *hard;
     match purpose {
         Purpose::Charge(reservation, _) if progress.charged() >= reservation.number => {
             return Step::Done;
@@ -254,31 +340,50 @@ fn step(
                 return Step::Exceeded(why);
             }
             overlay(&mut written.used, covered, hard, |name, _| used.get(name));
-        }
-        Purpose::Update(extent) => {
-            if extent == Extent::Full {
-                written.elsewhere = Amounts::default();
+            // If deleted objects have left as much in the status as this charge adds, a write of the same status would
+            // conflict with no charge of another process. So the status without this charge is written first.
+            if is_current(&written.used) {
+                let charged = reservation.number.saturating_sub(1);
+                let mut used = of_namespace.total_until(limit, charged);
+                used.add(&written.elsewhere);
+                let mut released = before.clone();
+                overlay(&mut released, covered, hard, |name, _| used.get(name));
+                if released != before {
+                    (written.used, written.charged) = (released, charged);
+                }
             }
+        }
+        Purpose::Update(Extent::Full) => {
+            written.elsewhere = Amounts::default();
             let used = of_namespace.total(limit);
             written.used = written.used.masked(hard);
+            overlay(&mut written.used, covered, hard, |name, _| used.get(name));
+            if is_current(&written.used) {
+                // Part of the status can be the charge of another process instead of a reservation.
+                written.charged = progress.charged();
+            }
+        }
+        Purpose::Update(Extent::Increases) => {
+            written.charged = progress.charged();
+            let used = of_namespace.total_until(limit, written.charged);
+            written.used = written.used.masked(hard);
             overlay(&mut written.used, covered, hard, |name, before| {
-                let is_kept =
-                    extent == Extent::Increases && before.nanos() > used.get(name).nanos();
-                if is_kept { before } else { used.get(name) }
+                let used = used.get(name);
+                if before.nanos() > used.nanos() { before } else { used }
             });
         }
     }
-    let is_current = newest.status_used.clone().unwrap_or_default() == written.used
-        && newest.status_hard == *hard;
-    let replacement = (!is_current).then(|| with_status(newest, hard, &written.used));
+    let revision = newest.revision;
+    let replacement =
+        (!is_current(&written.used)).then(|| with_status(newest, hard, &written.used));
     let Some(progress) = of_namespace.progress.get_mut(&limit.name) else { return Step::Done };
     match replacement {
         Some(quota) => {
-            progress.begin(written);
+            progress.begin(revision, written);
             Step::Replace(Box::new(quota))
         }
         None => {
-            progress.confirm(written);
+            progress.confirm(revision, written);
             Step::Done
         }
     }
@@ -318,7 +423,7 @@ fn with_status(limit: &Limit, hard: &Amounts, used: &Amounts) -> ResourceQuota {
 /// The reason for which a status is not written.
 #[derive(Debug, Error)]
 enum WriteError {
-    /// Other processes have charged too much.
+    /// The charges of other processes leave too little of the limit.
     #[error("{0}")]
     Exceeded(String),
     /// The request has failed.

@@ -35,6 +35,8 @@ pub(super) struct OfNamespace {
     pub reservations: u64,
     /// The statuses that this process has written, by the name of the quota.
     pub progress: HashMap<String, Progress>,
+    /// The lock of the writes to the quotas.
+    pub writes: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The reserved usage of one write.
@@ -46,7 +48,8 @@ struct Reserved {
 
 impl OfNamespace {
     fn is_empty(&self) -> bool {
-        self.used.is_empty() && self.reserved.is_empty() && self.progress.is_empty()
+        let is_locked = Arc::strong_count(&self.writes) > 1;
+        self.used.is_empty() && self.reserved.is_empty() && self.progress.is_empty() && !is_locked
     }
 
     /// The usage of the objects that a quota limits.
@@ -76,7 +79,7 @@ impl OfNamespace {
         let progress = self.progress.get(&limit.name).filter(|one| one.is_of(limit));
         let newest = progress.map_or(limit, |progress| progress.newest(limit));
         let Some(used) = &newest.status_used else { return Amounts::default() };
-        match progress.and_then(|progress| progress.written(used)) {
+        match progress.and_then(|progress| progress.written(newest)) {
             Some(written) => written.elsewhere.clone(),
             None => {
                 let charged = progress.map_or(0, Progress::charged);
