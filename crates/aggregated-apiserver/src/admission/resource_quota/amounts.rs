@@ -92,7 +92,8 @@ impl Amounts {
     /// The amounts of the resources that `names` has.
     #[must_use]
     pub fn masked(&self, names: &Self) -> Self {
-        let masked = self.0.iter().filter(|(name, _)| names.contains(name));
+        // A quota has few names. A namespace can have as many resources as its objects have StorageClasses.
+        let masked = names.names().filter_map(|name| self.0.get_key_value(name));
         masked.map(|(name, amount)| (name.clone(), *amount)).collect()
     }
 }
@@ -175,6 +176,13 @@ mod tests {
         amounts
             .map(|(name, amount)| ((*name).to_owned(), Quantity::parse(amount).unwrap()))
             .collect()
+    }
+
+    #[test]
+    fn masked_amounts_are_those_of_the_named_resources() {
+        let all = amounts(&[("cpu", "100m"), ("memory", "1Gi"), ("pods", "0")]);
+        let masked = all.masked(&amounts(&[("a", "1"), ("memory", "1"), ("pods", "2")]));
+        assert_eq!(masked, amounts(&[("memory", "1Gi"), ("pods", "0")]));
     }
 
     #[test]

@@ -75,6 +75,11 @@ impl Limit {
         }
     }
 
+    /// Whether the quota limits only the objects in some scopes.
+    pub fn has_scopes(&self) -> bool {
+        !self.scopes.is_empty()
+    }
+
     /// Whether the quota limits objects with these scopes.
     pub fn applies_to(&self, scopes: &ObjectScopes) -> bool {
         self.scopes.iter().all(|scope| scope.applies_to(scopes))

@@ -29,6 +29,8 @@ struct Shared {
 pub(super) struct OfNamespace {
     /// The usage of the stored objects and of the writes in progress, by the scopes of the objects.
     used: BTreeMap<ObjectScopes, Amounts>,
+    /// The sum of `used`.
+    sum: Amounts,
     /// The reserved part of `used`, by the uid of the object.
     reserved: HashMap<String, Vec<Reserved>>,
     /// The number of reservations so far.
@@ -54,6 +56,9 @@ impl OfNamespace {
 
     /// The usage of the objects that a quota limits.
     pub fn total(&self, limit: &Limit) -> Amounts {
+        if !limit.has_scopes() {
+            return self.sum.masked(&limit.hard);
+        }
         let mut total = Amounts::default();
         for (scopes, amounts) in &self.used {
             if limit.applies_to(scopes) {
@@ -91,12 +96,14 @@ impl OfNamespace {
     fn add(&mut self, usage: &Usage) {
         if !usage.amounts.is_empty() {
             self.used.entry(usage.scopes.clone()).or_default().add(&usage.amounts);
+            self.sum.add(&usage.amounts);
         }
     }
 
     fn subtract(&mut self, usage: &Usage) {
         let Some(used) = self.used.get_mut(&usage.scopes) else { return };
         used.subtract(&usage.amounts);
+        self.sum.subtract(&usage.amounts);
         if used.is_empty() {
             self.used.remove(&usage.scopes);
         }
