@@ -57,6 +57,16 @@ fn cluster(policy: Value, binding: Value) -> FakeCluster {
     cluster
 }
 
+/// Waits until a condition holds.
+async fn until(mut is_met: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !is_met().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap();
+}
+
 async fn create(server: &InProcess, path: &str, name: &str) -> (u16, String) {
     let object = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name}});
     let (status, body) = ask(server, "POST", path, &object).await;
@@ -159,27 +169,28 @@ async fn writes_are_refused_while_the_policies_cannot_be_read() {
     let (status, _) = ask(&server, "GET", FOOS, &Value::Null).await;
     assert_eq!(status, 200, "reads need no policy");
     cluster.allow(POLICIES);
-    let until = tokio::time::Instant::now() + PATIENCE;
-    while create(&server, FOOS, "a").await.0 != 201 {
-        assert!(tokio::time::Instant::now() < until);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until(async || cluster.watches(POLICIES) > 0).await;
+    until(async || create(&server, FOOS, "a").await.0 == 201).await;
 }
 
 #[tokio::test]
 async fn changed_policies_are_followed_and_the_last_ones_stay_in_force() {
-    let cluster = cluster(policy(json!({})), binding(json!({})));
+    let allows = policy(json!({"validations": [{"expression": "true"}]}));
+    let cluster = cluster(allows, binding(json!({})));
     let server = server().in_process(cluster.client()).await.unwrap();
-    assert_eq!(create(&server, FOOS, "a").await.0, 422);
-    let mut changed = policy(json!({"validations": [{"expression": "true"}]}));
-    changed["metadata"]["resourceVersion"] = "2".into();
-    let until = tokio::time::Instant::now() + PATIENCE;
-    while create(&server, FOOS, "a").await.0 != 201 {
-        cluster.tell(POLICIES, "MODIFIED", &changed);
-        assert!(tokio::time::Instant::now() < until);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let dry_run = format!("{FOOS}?dryRun=All");
+    assert_eq!(create(&server, &dry_run, "a").await.0, 201);
+    until(async || cluster.watches(POLICIES) > 0).await;
+    let mut denies = policy(json!({}));
+    denies["metadata"]["resourceVersion"] = "2".into();
+    cluster.tell(POLICIES, "MODIFIED", &denies);
+    until(async || create(&server, &dry_run, "a").await.0 == 422).await;
+    // The second request follows the response to the first, which is refused.
+    let requests = || cluster.requests().iter().filter(|one| one.contains(POLICIES)).count();
+    let before = requests();
     cluster.refuse(POLICIES, StatusCode::FORBIDDEN);
+    until(async || requests() >= before + 2).await;
+    assert_eq!(create(&server, &dry_run, "a").await.0, 422);
     assert_eq!(create(&server, FOOS, "b").await.0, 201);
 }
 

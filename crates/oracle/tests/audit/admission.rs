@@ -263,7 +263,7 @@ pub async fn set_up(server: &Server, hooks: &(String, String)) -> Result<()> {
     });
     while server.ask(&create(judged, &object)).await?.warnings.is_empty() {
         ensure!(Instant::now() < deadline, "the policies are not evaluated");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::task::yield_now().await;
     }
     let path = "/api/v1/namespaces/hooked/configmaps?dryRun=All";
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "try"}});
@@ -275,7 +275,7 @@ pub async fn set_up(server: &Server, hooks: &(String, String)) -> Result<()> {
             return Ok(());
         }
         ensure!(Instant::now() < deadline, "the webhooks are not called: {answer:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::task::yield_now().await;
     }
 }
 
