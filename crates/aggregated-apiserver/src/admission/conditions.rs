@@ -1,5 +1,6 @@
 //! Match conditions: CEL expressions that a write must meet, so that a webhook is called about it or a policy applies.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
@@ -54,6 +55,19 @@ impl<'a> Variables<'a> {
 /// The reason why the expression cannot be evaluated, with the message of kube-apiserver.
 pub fn check_match_condition(expression: &str) -> Result<(), String> {
     expressions::compile(&ENVIRONMENT, expression, BOOL).map(drop)
+}
+
+/// The data of a write for match conditions, in which `resource` is that of the request in every version; same as
+/// kube-apiserver.
+pub(super) fn data(attributes: &Value) -> Cow<'_, Value> {
+    match attributes.get("requestResource") {
+        Some(own) if attributes.get("resource") != Some(own) => {
+            let mut data = attributes.clone();
+            data["resource"] = own.clone();
+            Cow::Owned(data)
+        }
+        _ => Cow::Borrowed(attributes),
+    }
 }
 
 /// Compiles the conditions of a webhook.
@@ -137,6 +151,21 @@ mod tests {
         ] {
             assert_eq!(judged(expressions), expected, "{expressions:?}");
         }
+    }
+
+    #[test]
+    fn conditions_get_the_resource_of_the_request() {
+        let own = json!({"resource": {"version": "v1"}, "requestResource": {"version": "v1"}});
+        assert!(matches!(data(&own), Cow::Borrowed(_)));
+        let other = json!({
+            "kind": {"version": "v2"},
+            "resource": {"version": "v2"}, "requestResource": {"version": "v1"},
+        });
+        let expected = json!({
+            "kind": {"version": "v2"},
+            "resource": {"version": "v1"}, "requestResource": {"version": "v1"},
+        });
+        assert_eq!(*data(&other), expected);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use kubernetes_cel::{Activation, Budget, Outcome};
 
 use super::decision::{Annotation, Decision};
 use super::policy::{Compiled, Policy, Validation};
-use crate::admission::conditions::{Variables, are_met_in};
+use crate::admission::conditions::{self, Variables, are_met_in};
 use crate::admission::expressions::{Expression, OUT_OF_BUDGET, OutOfBudget, PER_CALL};
 
 /// The cost limit of all validations of one policy; same as kube-apiserver.
@@ -46,7 +46,7 @@ impl<'v> Evaluation<'v> {
     }
 
     /// New values of the variables: the variables of the policy are evaluated again.
-    fn activation(&self, variables: &Variables<'v>) -> Activation<'v> {
+    fn activation<'a>(&'a self, variables: &Variables<'a>) -> Activation<'a> {
         self.compiled.environment.activation(&match self.policy.param_kind {
             Some(_) => variables.values().to_vec(),
             None => variables.values()[..4].to_vec(),
@@ -56,7 +56,8 @@ impl<'v> Evaluation<'v> {
     fn run(&self) -> Result<Evaluated, String> {
         if !self.compiled.conditions.is_empty() {
             // Conditions cannot use the namespace.
-            let variables = Variables { namespace: None, ..*self.variables };
+            let request = &conditions::data(self.variables.request);
+            let variables = Variables { namespace: None, request, ..*self.variables };
             let are_met = are_met_in(&self.compiled.conditions, &mut self.activation(&variables));
             match are_met {
                 Ok(true) => {}

@@ -47,7 +47,8 @@ pub(super) async fn is_called(
     let shown = request.shown_in_version(object, version).await?;
     let old = request.shown_in_version(request.old_object(), version).await?;
     let (object, old) = (shown.as_deref(), old.as_deref());
-    let data = &request.attributes(version);
+    let data = request.attributes(version);
+    let data = &conditions::data(&data);
     let variables = Variables { object, old, request: data, namespace: None, params: None };
     match conditions::are_met(&hook.conditions, &variables) {
         Ok(are_met) => Ok(are_met),
