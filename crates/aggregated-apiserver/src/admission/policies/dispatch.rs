@@ -11,10 +11,13 @@ use super::params::{self, ParamError};
 use super::policy::{Action, Binding, Policy};
 use super::registry::Bound;
 use crate::admission::conditions::Variables;
-use crate::admission::{AdmissionError, AdmissionRequest, LazyNamespaces, matching};
+use crate::admission::{
+    AdmissionError, AdmissionRequest, LazyNamespaces, ReservedMemory, matching,
+};
 use crate::blocking;
 use crate::cluster::KindReader;
 use crate::object::Tree;
+use crate::quota;
 
 /// The message about a policy without constraints, which is invalid.
 const NO_CONSTRAINTS: &str = "policy contained no match constraints, a required field";
@@ -36,6 +39,7 @@ struct Versioned<'a> {
     old: Option<Cow<'a, Tree>>,
     data: Value,
     namespace: Option<Tree>,
+    _memory: Vec<ReservedMemory>,
 }
 
 /// An error in the configuration of a policy or binding; its failure policy decides about the write.
@@ -50,8 +54,11 @@ impl Dispatch<'_> {
         let mut denial = Denial::default();
         for Bound { policy, bindings } in bound {
             let matched = match &policy.constraints {
-                Some(all) => all.matched(self.request, self.object, self.namespaces).await,
-                None => Err(AdmissionError::internal(NO_CONSTRAINTS)),
+                Some(all) => {
+                    let matched = all.matched(self.request, self.object, self.namespaces).await;
+                    matched.map_err(|error| error.message())
+                }
+                None => Err(NO_CONSTRAINTS.to_owned()),
             };
             let misconfigured = match matched {
                 Ok(None) => continue,
@@ -59,7 +66,7 @@ impl Dispatch<'_> {
                     let applied = self.apply(policy, bindings, version, &mut denial).await?;
                     applied.err()
                 }
-                Err(error) => Some(error.message()),
+                Err(why) => Some(why),
             };
             if let Some(why) = misconfigured.filter(|_| policy.fails_closed) {
                 denial.add(policy, None, &format!("failed to configure policy: {why}"), None);
@@ -189,12 +196,12 @@ impl Dispatch<'_> {
                 return Ok(Err(format!("failed to convert object version: {}", error.message())));
             }
         };
-        if policy.compiled().uses_resource_version {
-            let (new_version, old_version) = request.resource_versions();
-            for (tree, version) in [(&mut object, new_version), (&mut old, old_version)] {
-                if let (Some(tree), Some(version)) = (tree, version) {
-                    matching::set_resource_version(tree.to_mut(), version);
-                }
+        let mut memory = Vec::new();
+        let (new_version, old_version) = request.resource_versions();
+        for (tree, version) in [(&mut object, new_version), (&mut old, old_version)] {
+            if let (Some(tree), Some(version)) = (tree, version) {
+                memory.push(request.reserve(quota::of_tree(tree))?);
+                matching::set_resource_version(tree.to_mut(), version);
             }
         }
         let namespace = match matching::namespace(request) {
@@ -207,7 +214,8 @@ impl Dispatch<'_> {
             }
             _ => None,
         };
-        Ok(Ok(Versioned { object, old, data: request.attributes(version), namespace }))
+        let data = request.attributes(version);
+        Ok(Ok(Versioned { object, old, data, namespace, _memory: memory }))
     }
 }
 

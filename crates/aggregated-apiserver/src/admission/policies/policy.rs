@@ -36,8 +36,6 @@ pub(super) struct Compiled {
     pub annotations: Vec<AuditAnnotation>,
     /// Whether an expression uses `namespaceObject`.
     pub uses_namespace: bool,
-    /// Whether an expression uses the resourceVersion of an object.
-    pub uses_resource_version: bool,
 }
 
 /// A validation of a policy.
@@ -115,13 +113,12 @@ impl Compiled {
             validations,
             annotations,
             uses_namespace: mentions(spec, "namespaceObject"),
-            uses_resource_version: mentions(spec, "resourceVersion"),
             environment,
         }
     }
 }
 
-/// Whether an expression of a policy, except its match conditions, contains this word.
+/// Whether an expression of a policy contains this word.
 fn mentions(spec: &ValidatingAdmissionPolicySpec, word: &str) -> bool {
     let variables = spec.variables.iter().flatten().map(|one| &one.expression);
     let annotations = spec.audit_annotations.iter().flatten().map(|one| &one.value_expression);
