@@ -17,7 +17,7 @@ impl AdmissionRequest<'_> {
             json!({"group": group, "version": version, "kind": kind})
         };
         let resource = |version: &str| json!({"group": request.group, "version": version, "resource": request.resource});
-        let mut asked = json!({
+        let mut attributes = json!({
             "kind": kind(version),
             "resource": resource(version),
             "requestKind": kind(request.version),
@@ -27,34 +27,34 @@ impl AdmissionRequest<'_> {
             "dryRun": request.dry_run,
             "options": request.operation_options(),
         });
-        for (member, text) in [
+        for (field, value) in [
             ("subResource", request.subresource),
             ("requestSubResource", request.subresource),
             ("name", if request.is_of_collection() { "" } else { request.name }),
             ("namespace", matching::namespace(request)),
         ] {
-            if !text.is_empty() {
-                asked[member] = text.into();
+            if !value.is_empty() {
+                attributes[field] = value.into();
             }
         }
-        asked
+        attributes
     }
 
     fn user_info(&self) -> Value {
         let user = self.user;
-        let mut told = Map::new();
+        let mut info = Map::new();
         if !user.name.is_empty() {
-            told.insert("username".to_owned(), user.name.as_str().into());
+            info.insert("username".to_owned(), user.name.as_str().into());
         }
         if let Some(uid) = user.uid.as_ref().filter(|uid| !uid.is_empty()) {
-            told.insert("uid".to_owned(), uid.as_str().into());
+            info.insert("uid".to_owned(), uid.as_str().into());
         }
         if !user.groups.is_empty() {
-            told.insert("groups".to_owned(), json!(user.groups));
+            info.insert("groups".to_owned(), json!(user.groups));
         }
         if !user.extra.is_empty() {
-            told.insert("extra".to_owned(), json!(user.extra));
+            info.insert("extra".to_owned(), json!(user.extra));
         }
-        Value::Object(told)
+        Value::Object(info)
     }
 }
