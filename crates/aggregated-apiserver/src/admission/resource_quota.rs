@@ -58,7 +58,7 @@ impl ResourceQuota {
         if limits.is_empty() {
             return Ok(());
         }
-        let requested = requested(request, object);
+        let requested = requested(request, object)?;
         if let Some(session) = request.served().direct_session() {
             if !usages::is_limited(&requested, &limits) {
                 return Ok(());
@@ -143,14 +143,20 @@ fn check_specified(
 }
 
 /// The usage of the object of a write, and of the stored object.
-fn requested(request: &AdmissionRequest<'_>, object: &Tree) -> Requested {
+///
+/// # Errors
+/// 500 if the usage of the new object cannot be computed.
+fn requested(request: &AdmissionRequest<'_>, object: &Tree) -> Result<Requested, AdmissionError> {
     let kind = &request.served().kind;
-    let of = |tree: &Tree| {
-        let json = match kind.strategy.quota_usage {
-            QuotaUsage::Evaluated(_) => serde_json::to_vec(tree).unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        Usage::of(&kind.collection(), kind.strategy.quota_usage, &json)
+    let (collection, usage) = (kind.collection(), kind.strategy.quota_usage);
+    let json = |tree: &Tree| match usage {
+        QuotaUsage::Evaluated(_) => serde_json::to_vec(tree).unwrap_or_default(),
+        _ => Vec::new(),
     };
-    Requested { after: of(object), before: request.old_object().map(of) }
+    let after = Usage::of(&collection, usage, &json(object)).map_err(|error| {
+        AdmissionError::internal(format!("cannot compute the quota usage of the object: {error}"))
+    })?;
+    let old = request.old_object();
+    let before = old.map(|old| Usage::of_stored(&collection, usage, &json(old)));
+    Ok(Requested { after, before })
 }

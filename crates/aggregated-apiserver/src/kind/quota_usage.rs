@@ -25,7 +25,10 @@ pub enum QuotaUsage {
 pub trait QuotaEvaluator: fmt::Debug + Send + Sync {
     /// The usage of an object, from its JSON. The count of objects is added by the caller. The function is called for
     /// every change of an object, while no other change is published, so it must be fast.
-    fn usage(&self, json: &[u8]) -> ObjectUsage;
+    ///
+    /// # Errors
+    /// The JSON is not an object of the kind. A write of such an object is rejected if a quota applies to its namespace.
+    fn usage(&self, json: &[u8]) -> Result<ObjectUsage, serde_json::Error>;
 
     /// Whether objects of the kind can use this resource, besides the count of objects.
     fn covers(&self, resource: &str) -> bool;

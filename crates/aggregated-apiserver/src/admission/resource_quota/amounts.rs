@@ -107,20 +107,32 @@ pub struct Usage {
 
 impl Usage {
     /// The usage of an object of a collection.
-    pub fn of(collection: &str, usage: QuotaUsage, json: &[u8]) -> Self {
+    ///
+    /// # Errors
+    /// The evaluator of the kind cannot read the object.
+    pub fn of(collection: &str, usage: QuotaUsage, json: &[u8]) -> Result<Self, serde_json::Error> {
         let one = Quantity::from_whole(1);
         let count = (count_name(collection), one);
-        match usage {
+        Ok(match usage {
             QuotaUsage::Exempt => Self::default(),
             QuotaUsage::Count => Self::unscoped([count]),
             QuotaUsage::CountAs(alias) => Self::unscoped([count, (alias.to_owned(), one)]),
             QuotaUsage::Evaluated(evaluator) => {
-                let ObjectUsage { mut amounts, scopes } = evaluator.usage(json);
+                let ObjectUsage { mut amounts, scopes } = evaluator.usage(json)?;
                 amounts.retain(|_, amount| amount.nanos() > 0);
                 amounts.insert(count.0, one);
                 Self { amounts: Amounts(amounts), scopes }
             }
-        }
+        })
+    }
+
+    /// The usage of a stored object of a collection. If the evaluator of the kind cannot read the object, only the object
+    /// is counted.
+    pub fn of_stored(collection: &str, usage: QuotaUsage, json: &[u8]) -> Self {
+        Self::of(collection, usage, json).unwrap_or_else(|error| {
+            tracing::debug!("cannot compute the quota usage of an object of {collection}: {error}");
+            Self::unscoped([(count_name(collection), Quantity::from_whole(1))])
+        })
     }
 
     fn unscoped<const N: usize>(amounts: [(String, Quantity); N]) -> Self {

@@ -337,7 +337,8 @@ impl LogReader for Counter {
         let Some(namespace) = key.namespace() else { return };
         let of = |object: Option<&Object>| {
             let json = object.map(Object::json);
-            json.map(|json| Usage::of(&self.collection, self.usage, &json)).unwrap_or_default()
+            let usage = json.map(|json| Usage::of_stored(&self.collection, self.usage, &json));
+            usage.unwrap_or_default()
         };
         let (gone, kept) = (of(before.as_deref()), of(object.as_deref()));
         if gone == kept {
@@ -408,7 +409,8 @@ mod tests {
     }
 
     fn one() -> Requested {
-        Requested { after: Usage::of("foos.example.com", QuotaUsage::Count, b""), before: None }
+        let after = Usage::of("foos.example.com", QuotaUsage::Count, b"").unwrap();
+        Requested { after, before: None }
     }
 
     /// An evaluator of the resource `sizes`, with a scope for large objects.
@@ -416,14 +418,14 @@ mod tests {
     struct Sizes;
 
     impl QuotaEvaluator for Sizes {
-        fn usage(&self, json: &[u8]) -> ObjectUsage {
-            let value: serde_json::Value = serde_json::from_slice(json).unwrap();
+        fn usage(&self, json: &[u8]) -> Result<ObjectUsage, serde_json::Error> {
+            let value: serde_json::Value = serde_json::from_slice(json)?;
             let size = value["size"].as_u64().unwrap_or_default();
             let flags = if size > 100 { BTreeSet::from(["Large"]) } else { BTreeSet::new() };
-            ObjectUsage {
+            Ok(ObjectUsage {
                 amounts: [("sizes".to_owned(), Quantity::from_whole(size))].into(),
                 scopes: ObjectScopes { flags, ..ObjectScopes::default() },
-            }
+            })
         }
 
         fn covers(&self, resource: &str) -> bool {
@@ -432,7 +434,16 @@ mod tests {
     }
 
     fn of_size(size: u64) -> Usage {
-        Usage::of("foos.example.com", QuotaUsage::Evaluated(&Sizes), &object("1", size).json())
+        let object = object("1", size);
+        Usage::of("foos.example.com", QuotaUsage::Evaluated(&Sizes), &object.json()).unwrap()
+    }
+
+    #[test]
+    fn an_object_that_the_evaluator_cannot_read_is_rejected_and_counted_if_it_is_stored() {
+        let evaluated = QuotaUsage::Evaluated(&Sizes);
+        assert!(Usage::of("foos.example.com", evaluated, b"{").is_err());
+        let stored = Usage::of_stored("foos.example.com", evaluated, b"{");
+        assert_eq!(stored, one().after);
     }
 
     fn growth(before: u64, after: u64) -> Requested {

@@ -24,8 +24,8 @@ const NANO: i128 = 1_000_000_000;
 pub(super) struct ClaimEvaluator;
 
 impl QuotaEvaluator for ClaimEvaluator {
-    fn usage(&self, json: &[u8]) -> ObjectUsage {
-        let claim: Counted = serde_json::from_slice(json).unwrap_or_default();
+    fn usage(&self, json: &[u8]) -> Result<ObjectUsage, serde_json::Error> {
+        let claim: Counted = serde_json::from_slice(json)?;
         let used = [(CLAIMS, Some(Quantity::from_whole(1))), (REQUESTS, claim.storage())];
         let mut amounts = BTreeMap::new();
         for (name, amount) in used {
@@ -35,7 +35,7 @@ impl QuotaEvaluator for ClaimEvaluator {
                 amounts.insert(format!("{class}{OF_CLASS}{name}"), amount);
             }
         }
-        ObjectUsage { amounts, scopes: claim.scopes() }
+        Ok(ObjectUsage { amounts, scopes: claim.scopes() })
     }
 
     fn covers(&self, resource: &str) -> bool {
@@ -137,7 +137,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn amounts(claim: &Value) -> Value {
-        let amounts = ClaimEvaluator.usage(claim.to_string().as_bytes()).amounts.into_iter();
+        let amounts =
+            ClaimEvaluator.usage(claim.to_string().as_bytes()).unwrap().amounts.into_iter();
         amounts.map(|(name, amount)| (name, Value::from(amount.to_string()))).collect()
     }
 
@@ -171,10 +172,12 @@ mod tests {
                 "modifyVolumeStatus": {"targetVolumeAttributesClassName": "a"},
             },
         });
-        let scopes = ClaimEvaluator.usage(claim.to_string().as_bytes()).scopes;
+        let scopes = ClaimEvaluator.usage(claim.to_string().as_bytes()).unwrap().scopes;
         let classes = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
         assert_eq!(scopes.values["VolumeAttributesClass"], classes);
-        assert!(ClaimEvaluator.usage(b"{}").scopes.values["VolumeAttributesClass"].is_empty());
+        assert!(
+            ClaimEvaluator.usage(b"{}").unwrap().scopes.values["VolumeAttributesClass"].is_empty()
+        );
     }
 
     #[test]

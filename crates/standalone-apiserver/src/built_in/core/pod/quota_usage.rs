@@ -30,13 +30,13 @@ const OF_DEVICES: &str = "deviceclass.resource.kubernetes.io/";
 pub(super) struct PodEvaluator;
 
 impl QuotaEvaluator for PodEvaluator {
-    fn usage(&self, json: &[u8]) -> ObjectUsage {
-        let pod: Counted = serde_json::from_slice(json).unwrap_or_default();
+    fn usage(&self, json: &[u8]) -> Result<ObjectUsage, serde_json::Error> {
+        let pod: Counted = serde_json::from_slice(json)?;
         let scopes = pod.scopes();
         if matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {
-            return ObjectUsage { scopes, ..ObjectUsage::default() };
+            return Ok(ObjectUsage { scopes, ..ObjectUsage::default() });
         }
-        ObjectUsage { amounts: pod.amounts(), scopes }
+        Ok(ObjectUsage { amounts: pod.amounts(), scopes })
     }
 
     fn covers(&self, resource: &str) -> bool {
@@ -302,7 +302,7 @@ mod tests {
     use serde_json::json;
 
     fn usage(pod: &Value) -> ObjectUsage {
-        PodEvaluator.usage(pod.to_string().as_bytes())
+        PodEvaluator.usage(pod.to_string().as_bytes()).unwrap()
     }
 
     fn amounts(pod: &Value) -> Value {

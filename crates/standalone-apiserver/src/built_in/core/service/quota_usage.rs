@@ -34,8 +34,8 @@ const COVERED: [&str; 3] = ["services", "services.nodeports", "services.loadbala
 pub(super) struct ServiceEvaluator;
 
 impl QuotaEvaluator for ServiceEvaluator {
-    fn usage(&self, json: &[u8]) -> ObjectUsage {
-        let Counted { spec } = serde_json::from_slice(json).unwrap_or_default();
+    fn usage(&self, json: &[u8]) -> Result<ObjectUsage, serde_json::Error> {
+        let Counted { spec } = serde_json::from_slice(json)?;
         let is_balanced = spec.type_ == "LoadBalancer";
         let node_ports = match spec.type_.as_str() {
             "LoadBalancer" if spec.allocate_load_balancer_node_ports == Some(false) => {
@@ -46,7 +46,7 @@ impl QuotaEvaluator for ServiceEvaluator {
         };
         let amounts = COVERED.into_iter().zip([1, node_ports as u64, u64::from(is_balanced)]);
         let amounts = amounts.map(|(name, amount)| (name.to_owned(), Quantity::from_whole(amount)));
-        ObjectUsage { amounts: amounts.collect(), ..ObjectUsage::default() }
+        Ok(ObjectUsage { amounts: amounts.collect(), ..ObjectUsage::default() })
     }
 
     fn covers(&self, resource: &str) -> bool {
@@ -71,7 +71,8 @@ mod tests {
             let spec = json!({
                 "type": spec_type, "ports": ports, "allocateLoadBalancerNodePorts": allocates,
             });
-            let used = ServiceEvaluator.usage(json!({"spec": spec}).to_string().as_bytes());
+            let used =
+                ServiceEvaluator.usage(json!({"spec": spec}).to_string().as_bytes()).unwrap();
             let amounts = COVERED.map(|name| used.amounts[name].to_string());
             let expected = [1, node_ports, balancers].map(|amount: i32| amount.to_string());
             assert_eq!(amounts, expected, "{spec_type} {allocates}");

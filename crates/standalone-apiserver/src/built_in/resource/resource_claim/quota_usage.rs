@@ -16,8 +16,8 @@ const MOST: u64 = 32;
 pub(super) struct ClaimEvaluator;
 
 impl QuotaEvaluator for ClaimEvaluator {
-    fn usage(&self, json: &[u8]) -> ObjectUsage {
-        let claim: Counted = serde_json::from_slice(json).unwrap_or_default();
+    fn usage(&self, json: &[u8]) -> Result<ObjectUsage, serde_json::Error> {
+        let claim: Counted = serde_json::from_slice(json)?;
         let mut amounts: BTreeMap<String, Quantity> = BTreeMap::new();
         for (class, count) in claim.spec.devices.requests.iter().flat_map(Request::devices) {
             let count = Quantity::from_whole(count);
@@ -25,7 +25,7 @@ impl QuotaEvaluator for ClaimEvaluator {
             let sum = amounts.get(&name).map_or(count, |before| before.plus(count));
             amounts.insert(name, sum);
         }
-        ObjectUsage { amounts, ..ObjectUsage::default() }
+        Ok(ObjectUsage { amounts, ..ObjectUsage::default() })
     }
 
     fn covers(&self, resource: &str) -> bool {
@@ -105,7 +105,7 @@ mod tests {
             {"name": "c", "exactly": all},
         ]);
         let claim = json!({"spec": {"devices": {"requests": requests}}});
-        let amounts = ClaimEvaluator.usage(claim.to_string().as_bytes()).amounts;
+        let amounts = ClaimEvaluator.usage(claim.to_string().as_bytes()).unwrap().amounts;
         let amounts: Vec<String> =
             amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
         let expected = [("a", 5), ("b", 32), ("c", 1)]
