@@ -137,7 +137,11 @@ type Amounts = BTreeMap<String, Amount>;
 impl Counted {
     /// The requests and limits of the Pod, by the names that quotas use.
     fn amounts(&self) -> BTreeMap<String, Quantity> {
-        let spec = self.pod_spec(|container| self.current_resources(container));
+        let spec = self.pod_spec(|container, is_init| match is_init && !container.is_sidecar() {
+            // Only containers that keep running can be resized.
+            true => container.resources.clone(),
+            false => self.current_resources(container),
+        });
         let own = self.spec.resources.as_ref();
         let with_own = |mut sums: BTreeMap<String, Quantity>, own: Option<&Amounts>| {
             let own = own.into_iter().flatten().filter(|(name, _)| is_of_pods(name));
@@ -175,7 +179,7 @@ impl Counted {
     fn scopes(&self) -> ObjectScopes {
         let spec = &self.spec;
         let is_terminating = spec.active_deadline_seconds.is_some_and(|seconds| seconds >= 0);
-        let class = qos_class(&self.pod_spec(|container| container.resources.clone()));
+        let class = qos_class(&self.pod_spec(|container, _| container.resources.clone()));
         let mut flags = BTreeSet::from([
             if is_terminating { "Terminating" } else { "NotTerminating" },
             if class == "BestEffort" { "BestEffort" } else { "NotBestEffort" },
@@ -188,20 +192,22 @@ impl Counted {
         ObjectScopes { flags, values: values.into() }
     }
 
-    /// A spec with only these resources of the containers.
+    /// A spec with only these resources of the containers. The flag of the function is true for init containers.
     fn pod_spec(
         &self,
-        resources: impl Fn(&CountedContainer) -> Option<ResourceRequirements>,
+        resources: impl Fn(&CountedContainer, bool) -> Option<ResourceRequirements>,
     ) -> PodSpec {
-        let container = |container: &CountedContainer| Container {
+        let reduced = |container: &CountedContainer, is_init| Container {
             name: container.name.clone(),
-            resources: resources(container),
+            resources: resources(container, is_init),
             restart_policy: container.restart_policy.clone(),
             ..Container::default()
         };
+        let containers = self.spec.containers.iter();
+        let init_containers = self.spec.init_containers.iter();
         PodSpec {
-            containers: self.spec.containers.iter().map(container).collect(),
-            init_containers: Some(self.spec.init_containers.iter().map(container).collect()),
+            containers: containers.map(|one| reduced(one, false)).collect(),
+            init_containers: Some(init_containers.map(|one| reduced(one, true)).collect()),
             resources: self.spec.resources.clone(),
             ..PodSpec::default()
         }
@@ -246,6 +252,11 @@ impl Spec {
 }
 
 impl CountedContainer {
+    /// Whether the container, an init container, runs until the Pod ends.
+    fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
+    }
+
     /// Whether the container has an amount for this resource of a quota.
     fn specifies(&self, name: &str) -> bool {
         let resources = self.resources.as_ref();
@@ -374,6 +385,23 @@ mod tests {
         let expected = |requests: &str| json!({"pods": "1", "cpu": requests, "requests.cpu": requests, "limits.cpu": "5"});
         assert_eq!(amounts(&pod("Deferred")), expected("3"));
         assert_eq!(amounts(&pod("Infeasible")), expected("2"));
+    }
+
+    #[test]
+    fn the_status_of_an_init_container_counts_only_if_it_is_a_sidecar() {
+        let pod = |restart_policy: Option<&str>| {
+            let mut init = container("a", &json!({"cpu": "1"}), &json!({}));
+            init["restartPolicy"] = json!(restart_policy);
+            json!({
+                "spec": {"containers": [{"name": "b"}], "initContainers": [init]},
+                "status": {"initContainerStatuses": [{
+                    "name": "a", "resources": {"requests": {"cpu": "2"}},
+                }]},
+            })
+        };
+        let expected = |cpu: &str| json!({"pods": "1", "cpu": cpu, "requests.cpu": cpu});
+        assert_eq!(amounts(&pod(None)), expected("1"));
+        assert_eq!(amounts(&pod(Some("Always"))), expected("2"));
     }
 
     #[test]
