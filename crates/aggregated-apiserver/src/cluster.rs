@@ -19,7 +19,7 @@ mod token_review;
 pub use acting_client::impersonation_headers;
 pub use api_service::Registration;
 pub use followed_objects::FollowedObjects;
-pub use kind_reader::{KindReader, Wanted};
+pub use kind_reader::{ClusterResource, KindReader, Wanted};
 pub use namespaces::{NamespaceState, Namespaces};
 pub use quota_status::{QuotaStatusClient, QuotaStatusError};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};

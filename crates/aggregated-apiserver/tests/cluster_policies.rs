@@ -158,6 +158,43 @@ async fn parameters_are_read_from_the_cluster_and_from_this_server() {
 }
 
 #[tokio::test]
+async fn the_resource_of_parameters_is_read_again_if_they_are_missing() {
+    const PARAMS: &str = "/apis/params.example.com/v1";
+    let resources = |plural: &str| {
+        json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "params.example.com/v1",
+            "resources": [{
+                "name": plural, "singularName": "param", "namespaced": true, "kind": "Param",
+                "verbs": ["get", "list"],
+            }],
+        })
+    };
+    let spec = json!({
+        "paramKind": {"apiVersion": "params.example.com/v1", "kind": "Param"},
+        "validations": [{"expression": "object.metadata.name != params.metadata.name"}],
+    });
+    let named = json!({"paramRef": {"name": "a", "parameterNotFoundAction": "Deny"}});
+    let param = json!({
+        "apiVersion": "params.example.com/v1", "kind": "Param", "metadata": {"name": "a"},
+    });
+    let cluster = cluster(policy(spec), binding(named));
+    cluster.set_document(PARAMS, resources("olds"));
+    cluster.set_document(&format!("{PARAMS}/namespaces/n/olds/a"), param.clone());
+    let server = server().in_process(cluster.client()).await.unwrap();
+    assert_eq!(create(&server, FOOS, "b").await.0, 201);
+    cluster.refuse(&format!("{PARAMS}/namespaces/n/olds/a"), StatusCode::NOT_FOUND);
+    let (status, said) = create(&server, FOOS, "c").await;
+    assert_eq!(status, 422, "{said}");
+    assert!(said.contains("no params found for policy binding"), "{said}");
+    cluster.set_document(PARAMS, resources("news"));
+    cluster.set_document(&format!("{PARAMS}/namespaces/n/news/a"), param);
+    assert_eq!(create(&server, FOOS, "c").await.0, 201);
+    let (status, said) = create(&server, FOOS, "a").await;
+    assert_eq!(status, 422, "{said}");
+    assert!(said.contains("failed expression"), "{said}");
+}
+
+#[tokio::test]
 async fn writes_are_refused_while_the_policies_cannot_be_read() {
     let cluster = cluster(policy(json!({})), binding(json!({"policyName": "other"})));
     cluster.refuse(POLICIES, StatusCode::FORBIDDEN);

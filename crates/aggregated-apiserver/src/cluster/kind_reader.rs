@@ -26,7 +26,7 @@ pub struct KindReader {
 }
 
 /// The resource of a kind in the cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterResource {
     resource: ApiResource,
     /// Whether the kind is namespaced.
@@ -97,7 +97,22 @@ impl KindReader {
         Ok(Some(found))
     }
 
-    /// Reads objects of a kind, of one namespace if the kind is namespaced.
+    /// The resource of a kind, read again from the cluster.
+    ///
+    /// # Errors
+    /// Same as [`resource`](Self::resource).
+    pub async fn current_resource(
+        &self,
+        kind: (&str, &str),
+        user: &str,
+    ) -> Result<Option<ClusterResource>, ClusterError> {
+        let key = (kind.0.to_owned(), kind.1.to_owned());
+        self.resources.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.resource(kind, user).await
+    }
+
+    /// Reads objects of a kind, of one namespace if the kind is namespaced. Returns `None` if the cluster responds with
+    /// 404: the object is missing, or the kind is not served any more at this path.
     ///
     /// # Errors
     /// If the cluster does not respond, if more than 500 objects match a selector, or if the name or the namespace is
@@ -108,7 +123,7 @@ impl KindReader {
         namespace: Option<&str>,
         wanted: Wanted<'_>,
         user: &str,
-    ) -> Result<Vec<Tree>, ClusterError> {
+    ) -> Result<Option<Vec<Tree>>, ClusterError> {
         check_path(namespace, wanted)?;
         let client = self.cluster.client.clone();
         let api: Api<DynamicObject> = match namespace {
@@ -116,24 +131,26 @@ impl KindReader {
             None => Api::all_with(client, &of.resource),
         };
         let read = async {
-            match wanted {
-                Wanted::Named(name) => match api.get(name).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => Ok((Vec::new(), false)),
-                    found => found.map(|found| (vec![found], false)),
-                },
+            let found = match wanted {
+                Wanted::Named(name) => api.get(name).await.map(|found| (vec![found], false)),
                 Wanted::Selected(labels) => {
                     let page = ListParams::default().labels(labels).limit(OBJECTS);
-                    let found = api.list(&page).await?;
-                    let has_more = found.metadata.continue_.is_some_and(|token| !token.is_empty());
-                    Ok((found.items, has_more))
+                    api.list(&page).await.map(|found| {
+                        let token = found.metadata.continue_;
+                        (found.items, token.is_some_and(|token| !token.is_empty()))
+                    })
                 }
+            };
+            match found {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+                found => found.map(Some),
             }
         };
-        let (found, has_more) = self.read(READ, user, read).await?;
+        let Some((found, has_more)) = self.read(READ, user, read).await? else { return Ok(None) };
         if has_more {
             return Err(ClusterError::new(READ, format!("there are more than {OBJECTS}")));
         }
-        found.into_iter().map(|object| self.tree(of, object)).collect()
+        found.into_iter().map(|object| self.tree(of, object)).collect::<Result<_, _>>().map(Some)
     }
 
     /// An object as a tree. The objects of a list have no apiVersion and kind.

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use crate::admission::label_selector::matches;
 use crate::admission::matching;
 use crate::admission::{AdmissionError, AdmissionRequest, ReservedMemory};
-use crate::cluster::{ClusterError, KindReader, Wanted};
+use crate::cluster::{ClusterError, ClusterResource, KindReader, Wanted};
 use crate::object::{Key, Object, Tree};
 use crate::watch_cache::Scope;
 
@@ -204,18 +204,37 @@ async fn of_cluster(
 ) -> Result<Params, ParamError> {
     let (api_version, kind) = names(kind);
     let user = &request.user.name;
-    let resource = cluster.resource((api_version, kind), user).await;
-    let resource = resource.map_err(|error| unread(&error))?;
-    let Some(resource) = resource else { return Err(unknown(api_version, kind)) };
+    let known = |resource: Result<Option<ClusterResource>, ClusterError>| {
+        let resource = resource.map_err(|error| unread(&error))?;
+        resource.ok_or_else(|| unknown(api_version, kind))
+    };
+    let resource = known(cluster.resource((api_version, kind), user).await)?;
+    let mut found = read(request, cluster, param_ref, &resource).await?;
+    if found.is_none() {
+        // The definition of the kind may have changed since its resource was read.
+        let current = known(cluster.current_resource((api_version, kind), user).await)?;
+        if current != resource {
+            found = read(request, cluster, param_ref, &current).await?;
+        }
+    }
+    charged(request, found.unwrap_or_default().into_iter().map(Ok))
+}
+
+/// Reads the parameter objects of a resource of the cluster; `None` if the cluster responds with 404.
+async fn read(
+    request: &AdmissionRequest<'_>,
+    cluster: &KindReader,
+    param_ref: &ParamRef,
+    resource: &ClusterResource,
+) -> Result<Option<Vec<Tree>>, ParamError> {
     let namespace = namespace(request, param_ref, resource.is_namespaced)?;
     let labels = param_ref.selector.as_ref().map(selector_text).unwrap_or_default();
     let wanted = match param_ref.name.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => Wanted::Named(name),
         None => Wanted::Selected(&labels),
     };
-    let found = cluster.objects(&resource, namespace, wanted, user).await;
-    let found = found.map_err(|error| unread(&error))?;
-    charged(request, found.into_iter().map(Ok))
+    let found = cluster.objects(resource, namespace, wanted, &request.user.name).await;
+    found.map_err(|error| unread(&error))
 }
 
 /// A label selector in the format of a query.
