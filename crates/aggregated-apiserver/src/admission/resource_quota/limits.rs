@@ -172,7 +172,7 @@ impl QuotaLimits {
     }
 
     /// Whether a namespace has quotas.
-    pub(super) fn limit(&self, namespace: &str) -> bool {
+    pub(super) fn has_quotas(&self, namespace: &str) -> bool {
         self.lock().contains_key(namespace)
     }
 

@@ -224,7 +224,7 @@ impl QuotaUsages {
     /// Marks the quotas of a namespace as outdated, if it has some.
     fn mark(&self, namespace: &str, extent: Extent) {
         if let Some((limits, outdated)) = &self.0.statuses
-            && limits.limit(namespace)
+            && limits.has_quotas(namespace)
         {
             outdated.mark(namespace, extent);
         }
@@ -340,27 +340,28 @@ impl LogReader for Counter {
             let usage = json.map(|json| Usage::of_stored(&self.collection, self.usage, &json));
             usage.unwrap_or_default()
         };
-        let (gone, kept) = (of(before.as_deref()), of(object.as_deref()));
-        if gone == kept {
+        let is_update = before.is_some();
+        let uid = object.as_ref().or(before.as_ref()).map(|object| object.uid());
+        let (before, after) = (of(before.as_deref()), of(object.as_deref()));
+        if before == after {
             return;
         }
         let extent = self.usages.with(namespace, |of_namespace| {
             // Among the concurrent writes to this object, only one could be stored.
-            let uid = object.as_ref().or(before.as_ref()).map(|object| object.uid());
             let reserved = uid.and_then(|uid| of_namespace.reserved.remove(uid));
-            let mut expected = gone.amounts.clone();
+            let mut expected = before.amounts.clone();
             for one in reserved.into_iter().flatten() {
                 expected.add(&one.usage.amounts);
                 of_namespace.subtract(&one.usage);
             }
-            of_namespace.subtract(&gone);
-            of_namespace.add(&kept);
-            let is_moved = before.is_some() && gone.scopes != kept.scopes;
-            if is_moved || !expected.clone().beyond(&kept.amounts).is_empty() {
+            of_namespace.subtract(&before);
+            of_namespace.add(&after);
+            let is_moved = is_update && before.scopes != after.scopes;
+            if is_moved || !expected.clone().beyond(&after.amounts).is_empty() {
                 return Some(Extent::Full);
             }
             // The status has the usage of a charged write already.
-            (expected != kept.amounts).then_some(Extent::Increases)
+            (expected != after.amounts).then_some(Extent::Increases)
         });
         if let Some(extent) = extent {
             self.usages.mark(namespace, extent);
