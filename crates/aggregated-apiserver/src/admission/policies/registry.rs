@@ -247,3 +247,22 @@ fn read<K: DeserializeOwned>(entry: &LogEntry) -> serde_json::Result<Option<K>> 
     let Some(object) = &entry.object else { return Ok(None) };
     serde_json::from_slice(&object.json()).map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Revision;
+
+    #[tokio::test]
+    async fn writes_are_refused_until_a_damaged_policy_is_deleted() {
+        let registry = Arc::new(PolicyRegistry::of_store());
+        let reader = PolicyReader(Arc::clone(&registry));
+        let key = Key::new(None, "p");
+        reader.damage(key.clone());
+        assert!(registry.known().is_none());
+        let refused = registry.bound().await.unwrap_err().message();
+        assert!(refused.contains("\"p\" cannot be decoded: the stored object"), "{refused}");
+        reader.append(LogEntry { revision: Revision::new(1), key, before: None, object: None });
+        assert!(registry.bound().await.unwrap().is_empty());
+    }
+}
