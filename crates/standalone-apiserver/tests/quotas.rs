@@ -260,18 +260,18 @@ async fn the_status_of_a_quota_follows_the_objects() {
         expected[name] = amount.into();
     }
     until_used(&client, "q", expected).await;
+    let now = quotas.get("q").await.unwrap();
+    let managers = now.metadata.managed_fields.unwrap().into_iter();
+    let managers = managers.filter(|one| one.subresource.as_deref() == Some("status"));
+    let managers: Vec<_> = managers.filter_map(|one| one.manager).collect();
+    assert_eq!(managers, ["kube-apiserver", "kube-controller-manager"]);
     // The status has the limits of the changed spec.
     let patch = Patch::Merge(json!({"spec": {"hard": null}}));
     quotas.patch("q", &PatchParams::default(), &patch).await.unwrap();
     let patch = Patch::Merge(json!({"spec": {"hard": {"secrets": "7"}}}));
     quotas.patch("q", &PatchParams::default(), &patch).await.unwrap();
     until_used(&client, "q", json!({"secrets": "0"})).await;
-    let now = quotas.get("q").await.unwrap();
-    assert_eq!(status(&now)["hard"], json!({"secrets": "7"}));
-    let managers = now.metadata.managed_fields.unwrap().into_iter();
-    let managers = managers.filter(|one| one.subresource.as_deref() == Some("status"));
-    let managers: Vec<_> = managers.filter_map(|one| one.manager).collect();
-    assert_eq!(managers, ["kube-controller-manager"]);
+    assert_eq!(status(&quotas.get("q").await.unwrap())["hard"], json!({"secrets": "7"}));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use aggregated_apiserver::admission::QuotaStatuses;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 /// The interval between two updates of all quotas; same as in kube-controller-manager.
-const RESYNC: Duration = Duration::from_mins(5);
+const RESYNC: Duration = Duration::from_secs(300);
 /// The pause before a failed update is retried: it doubles up to the second value.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
 
