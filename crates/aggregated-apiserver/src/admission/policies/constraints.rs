@@ -105,7 +105,9 @@ impl NamedRule {
     }
 
     fn matches(&self, request: &AdmissionRequest<'_>, version: &str) -> bool {
-        let has_name = || self.names.iter().any(|name| name == request.name);
+        // The deletion of a collection has no name.
+        let name = if request.is_of_collection() { "" } else { request.name };
+        let has_name = || self.names.iter().any(|one| one == name);
         is_met(&self.rule, request, version) && (self.names.is_empty() || has_name())
     }
 }

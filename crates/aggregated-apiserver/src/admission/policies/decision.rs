@@ -79,7 +79,10 @@ impl Denial {
             _ => 422,
         };
         let AdmissionRequest { group, resource, .. } = request;
-        let name = error::name(request, object.unwrap_or(&Tree::new()));
+        let name = match request.is_of_collection() {
+            true => "Unknown".to_owned(),
+            false => error::name(request, object.unwrap_or(&Tree::new())),
+        };
         let mut of = (*resource).to_owned();
         let mut details = json!({
             "name": name, "kind": resource, "causes": [{"message": message}],
