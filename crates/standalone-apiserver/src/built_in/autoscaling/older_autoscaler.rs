@@ -124,7 +124,10 @@ mod tests {
         }});
         assert_eq!(
             texts(&validate(&object(autoscaler.clone()), None)),
-            ["spec.minReplicas: Invalid value: 0: must be greater than or equal to 1"]
+            [
+                "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
+                "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas",
+            ]
         );
         let shown = cells(columns(), autoscaler);
         assert_eq!((&shown["Reference"], &shown["MaxPods"]), (&json!("Deployment/a"), &json!(3)));
