@@ -60,7 +60,7 @@ pub(super) fn columns() -> Vec<Column<HorizontalPodAutoscaler>> {
     ]
 }
 
-fn prepare(autoscaler: &mut HorizontalPodAutoscaler) {
+pub(super) fn prepare(autoscaler: &mut HorizontalPodAutoscaler) {
     let spec = &mut autoscaler.spec;
     spec.min_replicas.get_or_insert(1);
     if spec.metrics.as_ref().is_none_or(Vec::is_empty) {

@@ -74,9 +74,11 @@ fn prepare(autoscaler: &mut HorizontalPodAutoscaler, context: &RuleContext<'_>) 
             autoscaler.metadata.annotations = None;
         }
     }
-    let normalized = tree(autoscaler).map(to_stored).map(from_stored);
-    if let Some(normalized) = normalized.and_then(typed) {
-        *autoscaler = normalized;
+    if let Some(mut normalized) = to_typed(autoscaler) {
+        stored::prepare(&mut normalized);
+        if let Some(normalized) = tree(&normalized).map(from_stored).and_then(typed) {
+            *autoscaler = normalized;
+        }
     }
 }
 
