@@ -93,7 +93,7 @@ pub(super) fn targets(autoscaler: &HorizontalPodAutoscaler) -> String {
     metric_cells::shown(metrics.unwrap_or_default(), current.unwrap_or_default())
 }
 
-fn prepare(autoscaler: &mut HorizontalPodAutoscaler) {
+pub(super) fn prepare(autoscaler: &mut HorizontalPodAutoscaler) {
     let spec = &mut autoscaler.spec;
     spec.min_replicas.get_or_insert(1);
     if spec.metrics.as_ref().is_none_or(Vec::is_empty) {

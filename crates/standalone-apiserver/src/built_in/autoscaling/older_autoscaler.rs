@@ -83,9 +83,11 @@ fn prepare(autoscaler: &mut HorizontalPodAutoscaler, context: &RuleContext<'_>) 
             autoscaler.metadata.annotations = None;
         }
     }
-    let normalized = tree(autoscaler).map(to_stored).map(from_stored);
-    if let Some(normalized) = normalized.and_then(typed) {
-        *autoscaler = normalized;
+    if let Some(mut normalized) = to_typed(autoscaler) {
+        stored::prepare(&mut normalized);
+        if let Some(normalized) = tree(&normalized).map(from_stored).and_then(typed) {
+            *autoscaler = normalized;
+        }
     }
 }
 
@@ -144,7 +146,10 @@ mod tests {
         }});
         assert_eq!(
             texts(&validate(&object(autoscaler.clone()), None)),
-            ["spec.minReplicas: Invalid value: 0: must be greater than or equal to 1"]
+            [
+                "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
+                "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas",
+            ]
         );
         let shown = cells(columns(), autoscaler);
         assert_eq!((&shown["Reference"], &shown["MaxPods"]), (&json!("Deployment/a"), &json!(3)));

@@ -113,7 +113,12 @@ fn check(
         verified.map_err(|_| "x509: signature verification failed".to_owned())
     });
     if let Err(why) = verified {
-        faults.push(FieldError::invalid("spec.request", to_json(&spec.request), &why));
+        // Go has no bytes if the field is missing.
+        let shown = match spec.request.0.as_slice() {
+            [] => "null".to_owned(),
+            _ => to_json(&spec.request),
+        };
+        faults.push(FieldError::invalid("spec.request", shown, &why));
     }
     check_usages(request, old, faults);
     check_signer(&spec.signer_name, old, faults);

@@ -30,14 +30,20 @@ pub(super) const DROPPED: &[&str] = &[
 type Tree = Map<String, Value>;
 
 /// A field of a metric in an annotation, and the path of its value in `autoscaling/v2`.
-pub(super) type Field = (&'static str, &'static [&'static str], Form);
+type Field = (&'static str, &'static [&'static str], Form);
 
-/// The fields of each source of metrics.
-pub(super) type Sources = &'static [(&'static str, &'static [Field])];
+/// The sources of metrics.
+#[derive(Clone, Copy)]
+pub(super) struct Sources {
+    /// Whether metrics have a target, which has a type.
+    has_targets: bool,
+    /// The fields of each source.
+    fields: &'static [(&'static str, &'static [Field])],
+}
 
 /// The form of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+enum Form {
     Text,
     Number,
     /// A quantity, which is `0` if it is missing.
@@ -52,106 +58,112 @@ const SELECTOR: &[&str] = &["metric", "selector"];
 const OBJECT: &[&str] = &["describedObject"];
 
 /// The metrics of a spec.
-pub(super) const SPECS: Sources = &[
-    (
-        "object",
-        &[
-            ("target", OBJECT, Form::Reference),
-            ("metricName", NAME, Form::Text),
-            ("targetValue", &["target", "value"], Form::Amount),
-            ("selector", SELECTOR, Form::Selector),
-            ("averageValue", &["target", "averageValue"], Form::OptionalAmount),
-        ],
-    ),
-    (
-        "pods",
-        &[
-            ("metricName", NAME, Form::Text),
-            ("targetAverageValue", &["target", "averageValue"], Form::Amount),
-            ("selector", SELECTOR, Form::Selector),
-        ],
-    ),
-    (
-        "resource",
-        &[
-            ("name", &["name"], Form::Text),
-            ("targetAverageUtilization", &["target", "averageUtilization"], Form::Number),
-            ("targetAverageValue", &["target", "averageValue"], Form::OptionalAmount),
-        ],
-    ),
-    (
-        "containerResource",
-        &[
-            ("name", &["name"], Form::Text),
-            ("targetAverageUtilization", &["target", "averageUtilization"], Form::Number),
-            ("targetAverageValue", &["target", "averageValue"], Form::OptionalAmount),
-            ("container", &["container"], Form::Text),
-        ],
-    ),
-    (
-        "external",
-        &[
-            ("metricName", NAME, Form::Text),
-            ("metricSelector", SELECTOR, Form::Selector),
-            ("targetValue", &["target", "value"], Form::OptionalAmount),
-            ("targetAverageValue", &["target", "averageValue"], Form::OptionalAmount),
-        ],
-    ),
-];
+pub(super) const SPECS: Sources = Sources {
+    has_targets: true,
+    fields: &[
+        (
+            "object",
+            &[
+                ("target", OBJECT, Form::Reference),
+                ("metricName", NAME, Form::Text),
+                ("targetValue", &["target", "value"], Form::Amount),
+                ("selector", SELECTOR, Form::Selector),
+                ("averageValue", &["target", "averageValue"], Form::OptionalAmount),
+            ],
+        ),
+        (
+            "pods",
+            &[
+                ("metricName", NAME, Form::Text),
+                ("targetAverageValue", &["target", "averageValue"], Form::Amount),
+                ("selector", SELECTOR, Form::Selector),
+            ],
+        ),
+        (
+            "resource",
+            &[
+                ("name", &["name"], Form::Text),
+                ("targetAverageUtilization", &["target", "averageUtilization"], Form::Number),
+                ("targetAverageValue", &["target", "averageValue"], Form::OptionalAmount),
+            ],
+        ),
+        (
+            "containerResource",
+            &[
+                ("name", &["name"], Form::Text),
+                ("targetAverageUtilization", &["target", "averageUtilization"], Form::Number),
+                ("targetAverageValue", &["target", "averageValue"], Form::OptionalAmount),
+                ("container", &["container"], Form::Text),
+            ],
+        ),
+        (
+            "external",
+            &[
+                ("metricName", NAME, Form::Text),
+                ("metricSelector", SELECTOR, Form::Selector),
+                ("targetValue", &["target", "value"], Form::OptionalAmount),
+                ("targetAverageValue", &["target", "averageValue"], Form::OptionalAmount),
+            ],
+        ),
+    ],
+};
 
 /// The metrics of a status.
-pub(super) const STATUSES: Sources = &[
-    (
-        "object",
-        &[
-            ("target", OBJECT, Form::Reference),
-            ("metricName", NAME, Form::Text),
-            ("currentValue", &["current", "value"], Form::Amount),
-            ("selector", SELECTOR, Form::Selector),
-            ("averageValue", &["current", "averageValue"], Form::OptionalAmount),
-        ],
-    ),
-    (
-        "pods",
-        &[
-            ("metricName", NAME, Form::Text),
-            ("currentAverageValue", &["current", "averageValue"], Form::Amount),
-            ("selector", SELECTOR, Form::Selector),
-        ],
-    ),
-    (
-        "resource",
-        &[
-            ("name", &["name"], Form::Text),
-            ("currentAverageUtilization", &["current", "averageUtilization"], Form::Number),
-            ("currentAverageValue", &["current", "averageValue"], Form::Amount),
-        ],
-    ),
-    (
-        "containerResource",
-        &[
-            ("name", &["name"], Form::Text),
-            ("currentAverageUtilization", &["current", "averageUtilization"], Form::Number),
-            ("currentAverageValue", &["current", "averageValue"], Form::Amount),
-            ("container", &["container"], Form::Text),
-        ],
-    ),
-    (
-        "external",
-        &[
-            ("metricName", NAME, Form::Text),
-            ("metricSelector", SELECTOR, Form::Selector),
-            ("currentValue", &["current", "value"], Form::Amount),
-            ("currentAverageValue", &["current", "averageValue"], Form::OptionalAmount),
-        ],
-    ),
-];
+pub(super) const STATUSES: Sources = Sources {
+    has_targets: false,
+    fields: &[
+        (
+            "object",
+            &[
+                ("target", OBJECT, Form::Reference),
+                ("metricName", NAME, Form::Text),
+                ("currentValue", &["current", "value"], Form::Amount),
+                ("selector", SELECTOR, Form::Selector),
+                ("averageValue", &["current", "averageValue"], Form::OptionalAmount),
+            ],
+        ),
+        (
+            "pods",
+            &[
+                ("metricName", NAME, Form::Text),
+                ("currentAverageValue", &["current", "averageValue"], Form::Amount),
+                ("selector", SELECTOR, Form::Selector),
+            ],
+        ),
+        (
+            "resource",
+            &[
+                ("name", &["name"], Form::Text),
+                ("currentAverageUtilization", &["current", "averageUtilization"], Form::Number),
+                ("currentAverageValue", &["current", "averageValue"], Form::Amount),
+            ],
+        ),
+        (
+            "containerResource",
+            &[
+                ("name", &["name"], Form::Text),
+                ("currentAverageUtilization", &["current", "averageUtilization"], Form::Number),
+                ("currentAverageValue", &["current", "averageValue"], Form::Amount),
+                ("container", &["container"], Form::Text),
+            ],
+        ),
+        (
+            "external",
+            &[
+                ("metricName", NAME, Form::Text),
+                ("metricSelector", SELECTOR, Form::Selector),
+                ("currentValue", &["current", "value"], Form::Amount),
+                ("currentAverageValue", &["current", "averageValue"], Form::OptionalAmount),
+            ],
+        ),
+    ],
+};
 
 /// Formats metrics of `autoscaling/v2`; `None` without metrics.
 pub(super) fn write_metrics(metrics: &[&Value], sources: Sources) -> Option<String> {
     let write = |metric: &&Value| {
         let mut fields = vec![("type", text(&metric["type"]))];
-        for (source, of) in sources {
+        for (source, of) in sources.fields {
             if let Some(metric) = metric.get(*source).filter(|metric| !metric.is_null()) {
                 let of = of.iter();
                 let of = of.filter_map(|field| Some((field.0, write_field(metric, *field)?)));
@@ -227,7 +239,7 @@ fn parse_metrics(annotation: &str, sources: Sources) -> Option<Vec<Value>> {
     let all: Vec<Tree> = serde_json::from_str(annotation).ok()?;
     let read = |metric: &Tree| {
         let mut read = json!({"type": string(metric.get("type"))?});
-        for (source, of) in sources {
+        for (source, of) in sources.fields {
             let Some(given) = metric.get(*source).filter(|given| !given.is_null()) else {
                 continue;
             };
@@ -240,7 +252,7 @@ fn parse_metrics(annotation: &str, sources: Sources) -> Option<Vec<Value>> {
                     parent[*last] = value;
                 }
             }
-            if std::ptr::eq(sources, SPECS) {
+            if sources.has_targets {
                 set_target_type(source, &mut fields);
             }
             read[*source] = fields;
