@@ -395,23 +395,6 @@ async fn concurrent_creates_fill_a_quota_exactly() {
 }
 
 #[tokio::test]
-async fn the_allocated_storage_in_the_status_of_a_claim_is_charged() {
-    let server = TestServer::builder().start().await.unwrap();
-    let client = server.client();
-    limit(&client, "q", json!({"requests.storage": "2Gi"})).await;
-    assert_eq!(refusal(&client, &claim("a", "gold", "1Gi")).await, None);
-    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
-    let allocate = async |storage: &str| {
-        let status = json!({"status": {"allocatedResources": {"storage": storage}}});
-        claims.patch_status("a", &PatchParams::default(), &Patch::Merge(status)).await
-    };
-    let refused = allocate("3Gi").await.unwrap_err();
-    let exceeded = "exceeded quota: q, requested: requests.storage=2Gi, used: requests.storage=1Gi, limited: requests.storage=2Gi";
-    assert!(refused.to_string().contains(exceeded), "{refused}");
-    allocate("2Gi").await.unwrap();
-}
-
-#[tokio::test]
 async fn a_status_that_another_program_has_written_counts_until_it_is_computed() {
     let server = TestServer::builder().without_quota_controller().start().await.unwrap();
     let client = server.client();

@@ -92,17 +92,12 @@ impl AdmissionPlugin for ResourceQuota {
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
         let served = request.served();
         let usage = served.kind.strategy.quota_usage;
-        let subresource = request.subresource;
-        let is_charged = match (request.operation, usage) {
-            (AdmissionOperation::Create, usage) => {
-                subresource.is_empty() && !matches!(usage, QuotaUsage::Exempt)
-            }
-            (AdmissionOperation::Update, QuotaUsage::Evaluated(evaluator)) => {
-                subresource.is_empty() || evaluator.charges_subresource(subresource)
-            }
-            _ => false,
+        let is_charged = match request.operation {
+            AdmissionOperation::Create => !matches!(usage, QuotaUsage::Exempt),
+            AdmissionOperation::Update => matches!(usage, QuotaUsage::Evaluated(_)),
+            AdmissionOperation::Delete | AdmissionOperation::Connect => false,
         };
-        is_charged && served.store().is_some()
+        is_charged && request.subresource.is_empty() && served.store().is_some()
     }
 
     fn validate<'a>(

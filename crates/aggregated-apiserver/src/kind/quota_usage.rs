@@ -38,11 +38,6 @@ pub trait QuotaEvaluator: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Whether an update of this subresource is charged, too.
-    fn charges_subresource(&self, _subresource: &str) -> bool {
-        false
-    }
-
     /// Returns the message if an object must specify more, because a quota limits these resources.
     fn missing(&self, _object: &Tree, _limited: &BTreeSet<&str>) -> Option<String> {
         None

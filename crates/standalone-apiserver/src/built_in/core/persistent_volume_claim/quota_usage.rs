@@ -42,11 +42,6 @@ impl QuotaEvaluator for ClaimEvaluator {
         let of_class = resource.rsplit_once(OF_CLASS).map(|(_, name)| name);
         COVERED.contains(&of_class.unwrap_or(resource))
     }
-
-    fn charges_subresource(&self, subresource: &str) -> bool {
-        // The status has the allocated storage.
-        subresource == "status"
-    }
 }
 
 type Amounts = BTreeMap<String, Amount>;
