@@ -84,7 +84,10 @@ fn prepare(autoscaler: &mut HorizontalPodAutoscaler, context: &RuleContext<'_>) 
         }
     }
     if let Some(mut normalized) = to_typed(autoscaler) {
+        // This version has no defaults for the behavior in an annotation.
+        let behavior = normalized.spec.behavior.clone();
         stored::prepare(&mut normalized);
+        normalized.spec.behavior = behavior;
         if let Some(normalized) = tree(&normalized).map(from_stored).and_then(typed) {
             *autoscaler = normalized;
         }
