@@ -242,9 +242,10 @@ mod tests {
     #[test]
     fn a_spent_budget_denies_the_write() {
         let list = "[0,1,2,3,4,5,6,7,8,9]";
-        let loops = ["a", "b", "c", "d", "e"].iter().rev().fold("true".to_owned(), |inner, name| {
-            format!("{list}.all({name}, {inner} || {name} < 0)")
-        });
+        let loops =
+            ["a", "b", "c", "d", "e"].iter().rev().fold("true".to_owned(), |inner, name| {
+                format!("{list}.all({name}, {inner} || {name} < 0)")
+            });
         let validation = json!({"expression": loops});
         let spec = json!({"validations": vec![validation; 100]});
         assert_eq!(evaluated(spec).decisions, [deny(OUT_OF_BUDGET, None)]);
