@@ -112,6 +112,7 @@ pub async fn serve(server: Server, folder: &Path) -> Result<()> {
         AdmissionPluginName::NamespaceLifecycle,
         AdmissionPluginName::MutatingAdmissionWebhook,
         AdmissionPluginName::ValidatingAdmissionWebhook,
+        AdmissionPluginName::ValidatingAdmissionPolicy,
         AdmissionPluginName::ResourceQuota,
     ];
     // All objects are in one namespace.
