@@ -70,7 +70,7 @@ const TRAFFIC: Group<Stage> = &[
     ("watchers_that_do_not_read", streams::slow_readers),
     ("etcd_is_killed", streams::etcd_is_killed),
     ("kube_apiserver_is_killed", streams::kube_apiserver_is_killed),
-    ("policies_of_the_cluster_do_not_reach_llamas", install::policies_do_not_reach_llamas),
+    ("policies_of_the_cluster_reach_llamas", install::policies_reach_llamas),
     ("webhooks_of_the_cluster_reach_llamas", install::webhooks_reach_llamas),
     ("the_permission_on_webhook_configurations_is_missing", rights::webhooks_are_unknown),
     ("a_definition_of_our_group", install::a_definition_of_our_group),

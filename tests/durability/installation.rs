@@ -13,8 +13,7 @@ use crate::disk::Disk;
 use crate::recorder::{Recorder, Recording};
 
 /// The admission plugins, which would need a cluster.
-const ADMISSION_PLUGINS: &str =
-    "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ResourceQuota";
+const ADMISSION_PLUGINS: &str = "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ValidatingAdmissionPolicy,ResourceQuota";
 
 /// Certificates, and a directory for objects.
 pub struct Installation {

@@ -125,8 +125,8 @@ pub fn a_definition_of_our_group(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Admission policies of the cluster apply to its own kinds, but not to those of the server, as the README documents.
-pub fn policies_do_not_reach_llamas(stage: &mut Stage) -> Result<()> {
+/// A policy of the cluster denies llamas in the same way as Secrets, until it is deleted.
+pub fn policies_reach_llamas(stage: &mut Stage) -> Result<()> {
     let everything = json!([{
         "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"],
         "resources": ["secrets", "llamas"],
@@ -150,15 +150,21 @@ pub fn policies_do_not_reach_llamas(stage: &mut Stage) -> Result<()> {
             },
         },
     ]))?;
-    stage.world.eventually(|| {
-        let create = ["create", "secret", "generic", "x", "-n", "policed", "--dry-run=server"];
-        let refused = stage.kubectl(create).output()?;
-        ensure!(refused.errors.contains("ValidatingAdmissionPolicy 'nothing'"), "{refused:?}");
-        Ok(())
-    })?;
-    stage.create(&llama("policed", "free"))?;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "namespace": "policed"},
+    });
+    for object in [secret, llama("policed", "x")] {
+        stage.world.eventually(|| {
+            let create = stage.kubectl(["create", "--dry-run=server", "-f", "-"]);
+            let answer = create.input(&object.to_string()).output()?;
+            let expected = "ValidatingAdmissionPolicy 'nothing' with binding 'nothing' denied request";
+            ensure!(answer.errors.contains(expected), "{answer:?}");
+            Ok(())
+        })?;
+    }
     let policy = ["validatingadmissionpolicybinding/nothing", "validatingadmissionpolicy/nothing"];
     stage.kubectl(["delete", policy[0], policy[1]]).run()?;
+    stage.world.eventually(|| stage.create(&llama("policed", "x")))?;
     rest::delete_namespace(stage, "policed")?;
     rest::is_gone(stage, "policed")
 }

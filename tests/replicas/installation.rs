@@ -12,8 +12,7 @@ use test_server::{client_without_retries, wait_until_served};
 use crate::clock::Clock;
 
 /// The admission plugins, which would need a cluster.
-const ADMISSION_PLUGINS: &str =
-    "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ResourceQuota";
+const ADMISSION_PLUGINS: &str = "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ValidatingAdmissionPolicy,ResourceQuota";
 
 /// Certificates, and the URLs of etcd.
 pub struct Installation {

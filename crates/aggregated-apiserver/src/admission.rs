@@ -5,43 +5,55 @@
 //! `write` defines the position of the stages in the pipeline.
 
 mod audit_annotations;
+mod conditions;
+mod configurations;
 mod error;
+mod expressions;
 mod kind_rules;
 pub mod label_selector;
+mod matching;
 mod namespace_lifecycle;
 mod object;
+mod policies;
 mod reinvocation;
 mod request;
 mod resource_quota;
 mod webhooks;
 
 pub(crate) use audit_annotations::AuditAnnotations;
+pub use conditions::check_match_condition;
+pub(crate) use configurations::UnreadConfigurations;
 pub use error::AdmissionError;
 pub(crate) use kind_rules::KindRules;
 pub(crate) use namespace_lifecycle::{AdmittedNamespace, NamespaceLifecycle};
 pub use object::AdmissionObject;
+pub use policies::PolicyExpressions;
+pub(crate) use policies::{BindingReader, Policies, PolicyReader, PolicyRegistry};
 pub use request::{AdmissionOperation, AdmissionRequest, ReservedMemory};
 pub(crate) use request::{Form, OldObject};
+pub use resource_quota::QuotaStatuses;
 pub(crate) use resource_quota::{QuotaLimits, QuotaUsages, Reservation, ResourceQuota};
-pub use webhooks::check_match_condition;
-pub(crate) use webhooks::{
-    Configuration, LazyNamespaces, Registry, UnreadConfigurations, Webhooks, calls as webhook_calls,
-};
+pub(crate) use webhooks::{Configuration, Registry, Webhooks, calls as webhook_calls};
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, ready};
 
+use crate::cluster::Namespaces;
 use crate::object::Tree;
 use crate::watch_cache::SourceState;
+
+/// The namespaces of the cluster, which are followed from the first use on.
+pub(crate) type LazyNamespaces =
+    LazyLock<Namespaces, Box<dyn FnOnce() -> Namespaces + Send + Sync>>;
 
 /// An admission plugin: code that is called for the writes to every kind of a server.
 ///
 /// `Validation` do the same for a single kind, with its Rust type.
 ///
 /// The plugins are called in this order: Kubernetes' own NamespaceLifecycle, the plugins in the order of their
-/// registration, Kubernetes' own MutatingAdmissionWebhook and ValidatingAdmissionWebhook, the `Validation` of the kind,
+/// registration, Kubernetes' own MutatingAdmissionWebhook, ValidatingAdmissionPolicy and ValidatingAdmissionWebhook, the `Validation` of the kind,
 /// and Kubernetes' own ResourceQuota. [`mutate`](AdmissionPlugin::mutate) of all
 /// plugins is called a second time if one of them [requests it](AdmissionRequest::reinvoke); the `Validation` change the
 /// object once, after that. A write that conflicts with a concurrent write runs through admission again.

@@ -18,6 +18,7 @@ mod null_fields;
 mod parse;
 mod pruned_json;
 mod questions;
+mod quota_usage;
 mod redaction;
 mod review_handler;
 mod scale;
@@ -46,11 +47,12 @@ pub use names::Names;
 pub use null_fields::drop_null_fields;
 pub use pruned_json::PrunedJson;
 pub use questions::{Conversion, Conversions, Question, is_incomplete};
+pub use quota_usage::{ObjectScopes, ObjectUsage, QuotaEvaluator, QuotaUsage};
 pub use redaction::{MOST_RIGHTS, MissingRights, ProtectedFields, Redaction};
-pub use review_handler::{ReviewError, ReviewHandler};
+pub use review_handler::{Review, ReviewError, ReviewHandler};
 pub use scale::scale;
 pub use shown::ShownObjects;
-pub use strategy::{NameRule, QuotaUsage, Routing, RowCondition, StoragePrefix, Strategy};
+pub use strategy::{NameRule, Routing, RowCondition, StoragePrefix, Strategy};
 pub use subresource_handler::{
     SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
 };

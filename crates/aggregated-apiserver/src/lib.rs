@@ -170,9 +170,10 @@ pub mod serving {
 /// The parts of a [`Strategy`], and of rules, cells, subresources and reviews of built-in kinds.
 pub mod strategy {
     pub use crate::kind::{
-        FilledField, NameRule, ObjectIdentity, QuotaUsage, ReviewError, Routing, RowCondition,
-        RuleContext, StoragePrefix, SubresourceError, SubresourceOutcome, SubresourceRequest, View,
-        age, check_webhook_service, check_webhook_url,
+        FilledField, NameRule, ObjectIdentity, ObjectScopes, ObjectUsage, QuotaEvaluator,
+        QuotaUsage, ReviewError, Routing, RowCondition, RuleContext, StoragePrefix,
+        SubresourceError, SubresourceOutcome, SubresourceRequest, View, age, check_webhook_service,
+        check_webhook_url,
     };
     pub use crate::object::names;
 }

@@ -323,13 +323,18 @@ fn rights(
             "verbs": ["list", "watch"],
         }));
     }
-    // Webhooks are also called about subresources that code handles.
+    // Webhooks and policies also apply to subresources that code handles.
     let is_admitted =
         |kind: &crate::definition::Kind| is_written(&kind.backend) || !kind.subresources.is_empty();
     if kinds.iter().any(is_admitted) {
         rules.push(json!({
             "apiGroups": ["admissionregistration.k8s.io"],
-            "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+            "resources": [
+                "mutatingwebhookconfigurations",
+                "validatingadmissionpolicies",
+                "validatingadmissionpolicybindings",
+                "validatingwebhookconfigurations",
+            ],
             "verbs": ["list", "watch"],
         }));
     }

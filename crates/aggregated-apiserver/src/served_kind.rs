@@ -410,7 +410,8 @@ impl ServedKinds {
         plural: &str,
     ) -> Option<(&ServedKind, &Arc<Version>)> {
         let is_meant = |kind: &Kind| kind.group == group && kind.names.plural == plural;
-        let served = self.kinds.iter().find(|served| is_meant(&served.kind))?;
-        Some((served, served.kind.version(version)?))
+        // A view may show the objects of a kind in another version, with the same names.
+        let all = self.kinds.iter().filter(|served| is_meant(&served.kind));
+        all.filter_map(|served| Some((served, served.kind.version(version)?))).next()
     }
 }

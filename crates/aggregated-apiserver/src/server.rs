@@ -359,6 +359,7 @@ impl ApiServer {
             webhooks: WebhookOptions {
                 mutating: is_enabled(AdmissionPluginName::MutatingAdmissionWebhook),
                 validating: is_enabled(AdmissionPluginName::ValidatingAdmissionWebhook),
+                policies: is_enabled(AdmissionPluginName::ValidatingAdmissionPolicy),
                 unread: match self.unread_webhooks {
                     WebhookReadFailurePolicy::Fail => UnreadConfigurations::Refuse,
                     WebhookReadFailurePolicy::Ignore => UnreadConfigurations::Admit,

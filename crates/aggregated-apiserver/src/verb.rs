@@ -19,7 +19,7 @@ mod subresource;
 mod watch;
 
 pub use continue_token::ContinueToken;
-pub use create_subresource::{SubresourceResponse, create_subresource};
+pub use create_subresource::{SubresourceResponse, create_subresource, post_to_subresource};
 pub use delete::{Deleted, delete};
 pub use delete_collection::delete_collection;
 pub use delete_options::{DeleteOptions, propagation};

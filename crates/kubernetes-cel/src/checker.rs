@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::ast::{Call, Comprehension, Element, Entry, Expr, Id, Kind, Literal, operators};
+use crate::composition::Composition;
 use crate::functions::{overloads, type_called};
 use crate::parser::Parsed;
 use crate::parser::RESERVED;
@@ -29,6 +30,8 @@ pub(crate) struct Checked {
     /// Types, by the numbers of expressions.
     pub types: Vec<Type>,
     pub references: Vec<Option<Reference>>,
+    /// The indexes of the named expressions that are used.
+    pub named: Vec<usize>,
 }
 
 impl Checked {
@@ -49,6 +52,7 @@ pub(crate) fn check(
     parsed: Parsed,
     source: &Source,
     variables: &[(&str, Type)],
+    composition: Option<&Composition>,
     faults: &mut Faults,
 ) -> Checked {
     let Parsed { mut root, offsets } = parsed;
@@ -62,11 +66,13 @@ pub(crate) fn check(
         known: Known::default(),
         types: vec![Type::Dyn; count],
         references: vec![None; count],
+        composition,
+        named: Vec::new(),
     };
     checker.check(&mut root);
-    let Checker { types, references, known, .. } = checker;
+    let Checker { types, references, known, named, .. } = checker;
     let types = types.iter().map(|of| known.resolve(of, true)).collect();
-    Checked { root, types, references }
+    Checked { root, types, references, named }
 }
 
 struct Checker<'a> {
@@ -78,6 +84,8 @@ struct Checker<'a> {
     known: Known,
     types: Vec<Type>,
     references: Vec<Option<Reference>>,
+    composition: Option<&'a Composition>,
+    named: Vec<usize>,
 }
 
 impl Checker<'_> {
@@ -183,6 +191,15 @@ impl Checker<'_> {
         let is_optional = of_operand.within_optional().is_some();
         let result = match &target {
             Type::Map(of) => of.1.clone(),
+            Type::Object(object) if object.declared.is_none() => {
+                match self.composed(&object.name, field) {
+                    Some(of) => of,
+                    None => {
+                        self.complain(id, format!("undefined field '{field}'"));
+                        Type::Error
+                    }
+                }
+            }
             Type::Object(object) => {
                 let member = object.declared.as_ref().and_then(|declared| declared.member(field));
                 match member {
@@ -205,6 +222,13 @@ impl Checker<'_> {
             }
         };
         if is_optional || optional { Type::optional(result) } else { result }
+    }
+
+    /// The type of a named expression, which is a field of the type with this name.
+    fn composed(&mut self, type_name: &str, field: &str) -> Option<Type> {
+        let composition = self.composition.filter(|all| *all.type_name == *type_name)?;
+        self.named.extend(composition.find(field));
+        composition.type_of(field).cloned()
     }
 
     fn check_call(&mut self, expr: &mut Expr) {

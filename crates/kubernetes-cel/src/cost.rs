@@ -93,6 +93,11 @@ impl Meter {
         self.make(values.saturating_mul(size_of::<Value<'_>>()))
     }
 
+    /// Takes over the limits that another meter has left. The cost stays.
+    pub(crate) fn continue_from(&mut self, other: &Self) {
+        (self.work, self.made) = (other.work, other.made);
+    }
+
     pub(crate) fn made_left(&self) -> usize {
         self.made
     }

@@ -27,6 +27,8 @@ pub struct Declared {
     pub(crate) is_nullable: bool,
     /// Whether expressions can use the escaped names of keys of the map.
     pub(crate) has_escaped_keys: bool,
+    /// The name of an object type; by default it is the path of the value.
+    name: Option<Box<str>>,
 }
 
 /// The kind of a declared type.
@@ -114,13 +116,20 @@ pub struct Field {
 
 impl Declared {
     fn new(shape: Shape, largest: u64, smallest: u64) -> Self {
-        Self { shape, largest, smallest, is_nullable: false, has_escaped_keys: false }
+        Self { shape, largest, smallest, is_nullable: false, has_escaped_keys: false, name: None }
     }
 
     /// The same type, with `null` as another value.
     #[must_use]
     pub fn nullable(mut self) -> Self {
         self.is_nullable = true;
+        self
+    }
+
+    /// The same object type with this name in error messages.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.into());
         self
     }
 
@@ -239,6 +248,7 @@ impl Declared {
             Shape::List(items, _) => Type::list(items.of_type(&format!("{name}.@idx"))),
             Shape::Map(values) => Type::map(Type::String, values.of_type(&format!("{name}.@elem"))),
             Shape::Object(_) => {
+                let name = self.name.as_deref().unwrap_or(name);
                 Type::Object(Object { name: name.into(), declared: Some(Arc::clone(self)) })
             }
         }

@@ -7,6 +7,7 @@ use serde_json::Value as JsonValue;
 
 use crate::ast::Expr;
 use crate::checker::check;
+use crate::composition::Composition;
 use crate::cost::{Budget, Meter};
 use crate::declared::Declared;
 use crate::estimate;
@@ -35,9 +36,10 @@ const STACK: usize = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct Environment {
     variables: Variables,
-    declared: Arc<Declared>,
+    pub(crate) declared: Arc<Declared>,
     has_optional_old: bool,
     wraps_old: bool,
+    pub(crate) composition: Option<Composition>,
 }
 
 /// The names of the variables of expressions.
@@ -47,8 +49,8 @@ enum Variables {
     SelfAndOld,
     /// One variable. Error messages have the name of its type.
     One { name: Arc<str>, type_name: Arc<str> },
-    /// Several variables, whose types are known at run time.
-    Several(Arc<[Box<str>]>),
+    /// Several variables with their types. Their values are read without a type.
+    Several(Arc<[(Box<str>, Arc<Declared>)]>),
 }
 
 /// The reason why an expression cannot be compiled.
@@ -90,13 +92,15 @@ pub struct Unusable {
 #[derive(Debug)]
 pub struct Program {
     declared: Arc<Declared>,
-    plan: Plan,
-    slots: usize,
-    is_deep: bool,
+    pub(crate) plan: Plan,
+    pub(crate) slots: usize,
+    /// The depth of the expression, including the named expressions that it uses.
+    pub(crate) depth: usize,
     wraps_old: bool,
     uses_old: bool,
     is_bool: bool,
     is_string: bool,
+    pub(crate) output_type: Type,
     result_type: String,
     most: u64,
     uses: VariableUses,
@@ -135,6 +139,24 @@ pub enum Output {
     Other,
 }
 
+impl Outcome {
+    pub(crate) fn of(value: Value<'_>) -> Self {
+        match value {
+            Value::Bool(flag) => Self::Bool(flag),
+            Value::String(text) => Self::String(text.as_str().to_owned()),
+            other => Self::Other(other.to_string()),
+        }
+    }
+
+    pub(crate) fn of_failure(failure: Failure) -> Self {
+        match failure {
+            Failure::Error(why) => Self::Failed(why),
+            Failure::Broken(why) => Self::Failed(why.to_owned()),
+            Failure::Limit => Self::CallTooDear,
+        }
+    }
+}
+
 impl Output {
     fn of(value: &Value<'_>, meter: &mut Meter) -> Result<Self, Failure> {
         Ok(match value {
@@ -163,6 +185,7 @@ impl Environment {
             declared,
             has_optional_old: false,
             wraps_old: true,
+            composition: None,
         }
     }
 
@@ -202,8 +225,33 @@ impl Environment {
     /// assert_eq!(outcome, Outcome::Bool(true));
     /// ```
     pub fn of_variables(names: &[&str]) -> Self {
-        let names = names.iter().map(|name| (*name).into()).collect();
-        Self { variables: Variables::Several(names), ..Self::new(Arc::new(Declared::dynamic())) }
+        let dynamic = Arc::new(Declared::dynamic());
+        let variables = names.iter().map(|name| (*name, Arc::clone(&dynamic)));
+        Self::of_typed_variables(&variables.collect::<Vec<_>>())
+    }
+
+    /// An environment for expressions about these variables. Expressions are checked against the types, and values are
+    /// read without them, same as in kube-apiserver for the request of an admission policy.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use kubernetes_cel::{Declared, Environment, Field};
+    ///
+    /// let name = Field {
+    ///     name: "name".to_owned(),
+    ///     of: Some(Arc::new(Declared::string("", None, &[]))),
+    ///     is_required: true,
+    ///     has_default: false,
+    /// };
+    /// let request = Declared::object(vec![name]).named("kubernetes.AdmissionRequest");
+    /// let environment = Environment::of_typed_variables(&[("request", Arc::new(request))]);
+    /// assert!(environment.compile("request.name == 'a'").is_ok());
+    /// assert!(environment.compile("request.title == 'a'").is_err());
+    /// ```
+    pub fn of_typed_variables(variables: &[(&str, Arc<Declared>)]) -> Self {
+        let typed = variables.iter().map(|(name, of)| ((*name).into(), Arc::clone(of))).collect();
+        Self { variables: Variables::Several(typed), ..Self::new(Arc::new(Declared::dynamic())) }
     }
 
     /// The same environment, where `oldSelf` is an optional value.
@@ -256,25 +304,39 @@ impl Environment {
             false => of_self.clone(),
         };
         let offsets = parsed.offsets.clone();
-        let variables: Vec<(&str, Type)> = match &self.variables {
+        let mut variables: Vec<(&str, Type)> = match &self.variables {
             Variables::SelfAndOld => vec![(SELF, of_self), (OLD_SELF, of_old)],
             Variables::One { name, .. } => vec![(name, of_self)],
-            Variables::Several(names) => names.iter().map(|name| (&**name, Type::Dyn)).collect(),
+            Variables::Several(typed) => {
+                typed.iter().map(|(name, of)| (&**name, of.of_type(name))).collect()
+            }
         };
+        if let Some(composition) = &self.composition {
+            variables.push((&composition.variable, Type::object(&composition.type_name)));
+        }
+        let composition = self.composition.as_ref();
         let names: Vec<&str> = variables.iter().map(|(name, _)| *name).collect();
-        let checked = check(parsed, &source, &variables, &mut faults);
+        let checked = check(parsed, &source, &variables, composition, &mut faults);
         if faults.is_empty() {
             literals::check(&checked, &source, &offsets, &mut faults);
         }
         if !faults.is_empty() {
             return Err(CompileError::Faults(faults.show(&source)));
         }
-        let is_deep = is_deeper(&checked.root, DEEPEST_HERE);
+        let mut depth = depth(&checked.root);
+        if let Some(composition) = composition {
+            let used = checked.named.iter().map(|index| composition.depth(*index));
+            depth += used.max().unwrap_or_default();
+        }
+        if depth > DEEPEST {
+            let message = format!("expressions may be nested {DEEPEST} deep");
+            return Err(CompileError::Unsupported(message));
+        }
         let output = checked.type_of(&checked.root);
         let (is_bool, is_string) = (matches!(output, Type::Bool), matches!(output, Type::String));
         let uses_old = estimate::refers_to(&checked, OLD_SELF);
         let unusable = |why| CompileError::Program(Unusable { why, is_bool, is_string, uses_old });
-        let (plan, slots) = plan(&checked, &names).map_err(unusable)?;
+        let (plan, slots) = plan(&checked, &names, composition).map_err(unusable)?;
         let mut uses = VariableUses::default();
         if let Variables::One { name, .. } = &self.variables {
             uses.add(&checked.root, name);
@@ -282,12 +344,13 @@ impl Environment {
         Ok(Program {
             plan,
             slots,
-            is_deep,
+            depth,
             wraps_old: self.has_optional_old && self.wraps_old,
             uses_old,
             is_bool,
             is_string,
-            result_type: output.to_string(),
+            result_type: output.to_go_string(),
+            output_type: output.clone(),
             most: estimate::most(&checked, &self.declared),
             uses,
             declared: Arc::clone(&self.declared),
@@ -317,7 +380,7 @@ impl<'v> From<&'v serde_json::Map<String, JsonValue>> for Data<'v> {
 }
 
 impl<'v> Data<'v> {
-    fn read(self, declared: &'v Declared) -> Result<Value<'v>, Failure> {
+    pub(crate) fn read(self, declared: &'v Declared) -> Result<Value<'v>, Failure> {
         match self {
             Self::Value(value) => Value::of(value, declared),
             Self::Object(members) => Value::of_object(members, declared),
@@ -389,17 +452,14 @@ impl Program {
         value: impl Into<Data<'v>>,
         budget: &mut Budget,
     ) -> Result<Output, String> {
-        const LIMIT: &str = "operation cancelled: actual cost limit exceeded";
         let value = value.into();
         let output = self.metered(budget, |meter| {
             let value = self.run([Some(value.read(&self.declared))], meter)?;
             Output::of(&value, meter)
         });
         match output {
-            Some(Ok(output)) => Ok(output),
-            Some(Err(Failure::Error(why))) => Err(why),
-            Some(Err(Failure::Broken(why))) => Err(why.to_owned()),
-            None | Some(Err(Failure::Limit)) => Err(LIMIT.to_owned()),
+            Some(output) => output.map_err(|why| why.to_string()),
+            None => Err(Failure::Limit.to_string()),
         }
     }
 
@@ -409,30 +469,21 @@ impl Program {
         budget: &mut Budget,
         values: impl FnOnce() -> Result<V, Failure> + Send,
     ) -> Outcome {
-        let outcome = self.metered(budget, |meter| {
-            Ok(match self.run(values()?, meter)? {
-                Value::Bool(flag) => Outcome::Bool(flag),
-                Value::String(text) => Outcome::String(text.as_str().to_owned()),
-                other => Outcome::Other(other.to_string()),
-            })
-        });
+        let outcome = self.metered(budget, |meter| Ok(Outcome::of(self.run(values()?, meter)?)));
         match outcome {
             None => Outcome::OutOfBudget,
-            Some(Ok(outcome)) => outcome,
-            Some(Err(Failure::Error(why))) => Outcome::Failed(why),
-            Some(Err(Failure::Broken(why))) => Outcome::Failed(why.to_owned()),
-            Some(Err(Failure::Limit)) => Outcome::CallTooDear,
+            Some(outcome) => outcome.unwrap_or_else(Outcome::of_failure),
         }
     }
 
     /// Runs an evaluation, and subtracts its cost from the budget. The result is `None` if the budget is spent.
-    fn metered<T: Send>(
+    pub(crate) fn metered<T: Send>(
         &self,
         budget: &mut Budget,
         run: impl FnOnce(&mut Meter) -> Result<T, Failure> + Send,
     ) -> Option<Result<T, Failure>> {
         let mut meter = Meter::new(budget.per_call, budget.work, budget.made);
-        let outcome = if self.is_deep {
+        let outcome = if self.depth > DEEPEST_HERE {
             on_a_large_stack(|| run(&mut meter))
                 .unwrap_or_else(|| Err(Failure::new("no thread could be started")))
         } else {
@@ -463,7 +514,7 @@ impl Program {
         for (slot, value) in slots.iter_mut().zip(values) {
             *slot = value;
         }
-        Evaluation { slots, meter }.evaluate(&self.plan)
+        Evaluation { slots, meter, activation: None }.evaluate(&self.plan)
     }
 }
 
@@ -480,4 +531,9 @@ fn is_deeper(expr: &Expr, than: usize) -> bool {
         None => true,
         Some(rest) => expr.children().into_iter().any(|child| is_deeper(child, rest)),
     }
+}
+
+/// The number of levels of an expression, which is at most [`DEEPEST`].
+fn depth(expr: &Expr) -> usize {
+    1 + expr.children().into_iter().map(depth).max().unwrap_or_default()
 }

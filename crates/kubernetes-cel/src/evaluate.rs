@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::ast::operators;
+use crate::composition::Activation;
 use crate::cost::{self, Meter};
 use crate::functions::takes;
 use crate::library::{Invocation, is_conversion, is_standard};
 use crate::operate::{at, check_index, equal, held, made_native, missing};
-use crate::plan::{Attribute, Base, Loop, Plan, PlannedCall, Qualifier, Step};
+use crate::plan::{Access, Attribute, Base, Loop, Plan, PlannedCall, Qualifier, Step};
 use crate::value::{Entries, Failure, Items, List, Map, Outcome, Value};
 
 /// The state of an evaluation: the values of variables, and the meter.
@@ -15,6 +16,8 @@ pub(crate) struct Evaluation<'m, 'v> {
     /// The value of each variable, or its error.
     pub slots: Vec<Option<Outcome<'v>>>,
     pub meter: &'m mut Meter,
+    /// The values for named expressions, if the environment has some.
+    pub activation: Option<&'m mut Activation<'v>>,
 }
 
 /// Go's error of a function that computes its cost from an argument that is not a list.
@@ -26,12 +29,8 @@ pub(crate) fn call_constant(
     call: &PlannedCall,
     meter: &mut Meter,
 ) -> Result<Value<'static>, String> {
-    let mut evaluation = Evaluation { slots: Vec::new(), meter };
-    evaluation.call(call).map_err(|failure| match failure {
-        Failure::Error(why) => why,
-        Failure::Broken(why) => why.to_owned(),
-        Failure::Limit => "operation cancelled: actual cost limit exceeded".to_owned(),
-    })
+    let mut evaluation = Evaluation { slots: Vec::new(), meter, activation: None };
+    evaluation.call(call).map_err(|failure| failure.to_string())
 }
 
 impl<'v> Evaluation<'_, 'v> {
@@ -141,6 +140,18 @@ impl<'v> Evaluation<'_, 'v> {
                 }
             },
             Base::Plan(plan) => Some(self.evaluate(plan)),
+            Base::Named(index, access) => {
+                self.meter.spend(1)?;
+                let value = match &mut self.activation {
+                    Some(activation) => activation.named(*index, self.meter),
+                    None => Err(Failure::new("no such attribute")),
+                };
+                match access {
+                    Access::Test => return value.map(|_| Value::Bool(true)),
+                    Access::Optional => Some(value.map(Value::optional)),
+                    Access::Value => Some(value),
+                }
+            }
         };
         let base = base.unwrap_or_else(|| Err(Failure::new("no such attribute")));
         let result = base.and_then(|base| self.qualify(base, &attribute.qualifiers));

@@ -32,6 +32,7 @@
 
 mod ast;
 mod checker;
+mod composition;
 mod convert;
 mod cost;
 mod declared;
@@ -58,6 +59,7 @@ mod unescape;
 mod uses;
 mod value;
 
+pub use composition::Activation;
 pub use cost::Budget;
 pub use declared::{Declared, Field, ListKind};
 pub use environment::{CompileError, Data, Environment, Outcome, Output, Program, Unusable};

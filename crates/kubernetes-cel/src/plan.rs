@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::ast::{ACCUMULATOR, Call, Comprehension, Expr, Kind, Literal, operators};
 use crate::checker::{Checked, Reference};
+use crate::composition::Composition;
 use crate::cost::Meter;
 use crate::evaluate::call_constant;
 use crate::library::{self, Native};
@@ -69,6 +70,18 @@ pub(crate) enum Base {
     /// A named value, which is evaluated at its first use.
     Bound(usize, Arc<Plan>),
     Plan(Plan),
+    /// The result of a named expression.
+    Named(usize, Access),
+}
+
+/// The use of a field.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Access {
+    Value,
+    /// The value as an optional value.
+    Optional,
+    /// A test whether the field exists.
+    Test,
 }
 
 /// One access to a field, an index or a key of a value.
@@ -121,22 +134,30 @@ pub(crate) struct Planner<'a> {
     checked: &'a Checked,
     slots: usize,
     names: HashMap<Arc<str>, Vec<Named>>,
+    /// The named expressions, and the slot of the variable with their results.
+    composition: Option<(&'a Composition, usize)>,
 }
 
 /// The slot of a named value, and its plan if it is evaluated at its first use.
 type Named = (usize, Option<Arc<Plan>>);
 
 /// The plan of an expression and the number of its slots, or the error.
-pub(crate) fn plan(checked: &Checked, variables: &[&str]) -> Result<(Plan, usize), String> {
-    let mut planner = Planner { checked, slots: 0, names: HashMap::new() };
+pub(crate) fn plan(
+    checked: &Checked,
+    variables: &[&str],
+    composition: Option<&Composition>,
+) -> Result<(Plan, usize), String> {
+    let mut planner = Planner { checked, slots: 0, names: HashMap::new(), composition: None };
     for variable in variables {
-        planner.declare(&Arc::from(*variable), None);
+        let slot = planner.declare(&Arc::from(*variable), None);
+        let of = composition.filter(|composition| *composition.variable == **variable);
+        planner.composition = planner.composition.or(of.map(|composition| (composition, slot)));
     }
     let plan = planner.plan(&checked.root)?;
     Ok((plan, planner.slots))
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
     fn declare(&mut self, name: &Arc<str>, bound: Option<Arc<Plan>>) -> usize {
         let slot = self.slots;
         self.slots += 1;
@@ -159,7 +180,7 @@ impl Planner<'_> {
                 let operand = self.plan(operand)?;
                 let field = Value::text(Arc::clone(field));
                 let step = if *is_test { Step::Test(field) } else { Step::Constant(field) };
-                Ok(qualified(operand, Qualifier { step, is_optional: false }))
+                Ok(self.qualified(operand, Qualifier { step, is_optional: false }))
             }
             Kind::Call(call) => self.call(expr, call),
             Kind::List(elements) => {
@@ -244,7 +265,7 @@ impl Planner<'_> {
                     computed => Step::Computed(computed),
                 };
                 let is_optional = function != operators::INDEX;
-                return Ok(qualified(operand, Qualifier { step, is_optional }));
+                return Ok(self.qualified(operand, Qualifier { step, is_optional }));
             }
             "or" | "orValue" if count == 2 => {
                 let (right, left) = (Box::new(pop()?), Box::new(pop()?));
@@ -335,6 +356,35 @@ impl Planner<'_> {
         Some(Plan::Append { slot, items: items.into(), cost })
     }
 
+    /// Adds a qualifier to a value.
+    fn qualified(&self, operand: Plan, qualifier: Qualifier) -> Plan {
+        let mut attribute = match operand {
+            Plan::Attribute(attribute) => attribute,
+            other => Box::new(Attribute { base: Base::Plan(other), qualifiers: Vec::new() }),
+        };
+        match self.named(&attribute, &qualifier) {
+            Some(base) => attribute.base = base,
+            None => attribute.qualifiers.push(qualifier),
+        }
+        Plan::Attribute(attribute)
+    }
+
+    /// The named expression that a qualifier selects, if the value is the variable with their results.
+    fn named(&self, attribute: &Attribute, qualifier: &Qualifier) -> Option<Base> {
+        let (composition, slot) = self.composition?;
+        let Attribute { base: Base::Slot(of), qualifiers } = attribute else { return None };
+        if *of != slot || !qualifiers.is_empty() {
+            return None;
+        }
+        let (name, access) = match &qualifier.step {
+            Step::Constant(name) if qualifier.is_optional => (name, Access::Optional),
+            Step::Constant(name) => (name, Access::Value),
+            Step::Test(name) => (name, Access::Test),
+            Step::Computed(_) => return None,
+        };
+        Some(Base::Named(composition.find(name.as_str()?)?, access))
+    }
+
     fn comprehension(&mut self, all: &Comprehension) -> Result<Plan, String> {
         let range = self.plan(&all.range)?;
         let initial = Arc::new(self.plan(&all.initial)?);
@@ -378,16 +428,6 @@ fn constant(literal: &Literal) -> Value<'static> {
         Literal::String(text) => Value::text(Arc::clone(text)),
         Literal::Bytes(bytes) => Value::Bytes(Arc::clone(bytes)),
     }
-}
-
-/// Adds a qualifier to a value.
-fn qualified(operand: Plan, qualifier: Qualifier) -> Plan {
-    let mut attribute = match operand {
-        Plan::Attribute(attribute) => attribute,
-        other => Box::new(Attribute { base: Base::Plan(other), qualifiers: Vec::new() }),
-    };
-    attribute.qualifiers.push(qualifier);
-    Plan::Attribute(attribute)
 }
 
 /// `value in [...]`, if all items are constants that can be keys.

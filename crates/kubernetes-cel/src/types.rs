@@ -97,6 +97,16 @@ impl Type {
         }
     }
 
+    /// The type in the format of cel-go's `Type.String`, with the names of run time and type parameters.
+    pub(crate) fn to_go_string(&self) -> String {
+        let parameters: Vec<String> =
+            self.parameters().into_iter().map(Self::to_go_string).collect();
+        match &parameters[..] {
+            [] => self.run_time_name(),
+            of => format!("{}({})", self.run_time_name(), of.join(", ")),
+        }
+    }
+
     /// The type parameters.
     fn parameters(&self) -> Vec<&Self> {
         match self {

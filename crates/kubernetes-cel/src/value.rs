@@ -111,6 +111,16 @@ pub(crate) enum Failure {
     Limit,
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error(why) => why,
+            Self::Broken(why) => why,
+            Self::Limit => "operation cancelled: actual cost limit exceeded",
+        })
+    }
+}
+
 pub(crate) type Outcome<'v> = Result<Value<'v>, Failure>;
 
 impl Failure {

@@ -46,9 +46,25 @@ impl Client {
 
     /// Sends a request that must succeed. Returns its body, which is not read yet.
     pub async fn open(&self, method: &str, path: &str, body: String) -> Result<Incoming> {
+        let media =
+            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        self.send(method, path, (media, body)).await
+    }
+
+    /// Sends a server-side apply that must succeed. Returns the length of the response body, in bytes.
+    pub async fn apply(&self, path: &str, object: String) -> Result<usize> {
+        length(self.send("PATCH", path, ("application/apply-patch+yaml", object)).await?).await
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        (media, body): (&str, String),
+    ) -> Result<Incoming> {
         let mut request = Request::builder().method(method).uri(format!("https://localhost{path}"));
-        if method == "PATCH" {
-            request = request.header("content-type", "application/merge-patch+json");
+        if !body.is_empty() {
+            request = request.header("content-type", media);
         }
         let request = request
             .header("x-remote-user", "admin")
@@ -72,11 +88,15 @@ impl Client {
 
     /// Sends a request that must succeed. Returns the length of the response body, in bytes.
     pub async fn ask(&self, method: &str, path: &str, body: String) -> Result<usize> {
-        let mut incoming = self.open(method, path, body).await?;
-        let mut length = 0;
-        while let Some(frame) = incoming.frame().await {
-            length += frame.context("the answer breaks off")?.data_ref().map_or(0, Bytes::len);
-        }
-        Ok(length)
+        length(self.open(method, path, body).await?).await
     }
+}
+
+/// Reads a body and returns its length, in bytes.
+async fn length(mut body: Incoming) -> Result<usize> {
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        length += frame.context("the answer breaks off")?.data_ref().map_or(0, Bytes::len);
+    }
+    Ok(length)
 }

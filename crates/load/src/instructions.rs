@@ -1,53 +1,162 @@
-//! Counts the instructions of a GET with valgrind. On a busy machine such counts hardly change, in contrast to times.
-//! `cargo run --release -p load -- instructions --servers ours,audited`
+//! Counts the instructions of operations with valgrind. On a busy machine such counts hardly change, in contrast to
+//! times. `cargo run --release -p load -- instructions --servers floor,ours`
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::json;
 
 use crate::Server;
 use crate::client::Client;
 use crate::process::Process;
 use crate::workload::{IN_FLIGHT, in_turns};
 
-/// The number of objects.
-const OBJECTS: usize = 100;
-/// The two numbers of requests. The difference between their counts excludes the start, the writes and the exit of a
-/// server.
-const REQUESTS: [usize; 2] = [1_000, 5_000];
+/// The number of objects before the first operation.
+const OBJECTS: usize = 600;
+/// The number of watches of an event.
+const WATCHERS: usize = 50;
 
-/// Counts the instructions of each of these servers and prints the number per GET.
-pub async fn count(servers: &[Server], folder: &Path) -> Result<()> {
-    let elsewhere = servers.iter().find(|server| matches!(server, Server::Etcd | Server::Peer));
-    if let Some(server) = elsewhere {
-        bail!("{server:?} runs in several programs, and valgrind counts one");
-    }
-    println!("| | instructions of a GET |\n|---|---|");
-    for server in servers {
-        let mut counts = [0; 2];
-        for (count, requests) in counts.iter_mut().zip(REQUESTS) {
-            *count = counted(*server, folder, requests).await?;
+/// An operation whose instructions are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Operation {
+    /// GET of an object
+    Get,
+    /// LIST of a page of 500 objects
+    Page,
+    /// POST of a new object
+    Create,
+    /// PATCH of an annotation, as a merge patch
+    Patch,
+    /// PATCH that changes nothing, as a merge patch
+    SamePatch,
+    /// PATCH by server-side apply that changes nothing
+    SameApply,
+    /// An event that 50 watches receive, with the POST that causes it
+    Event,
+}
+
+impl Operation {
+    /// The two numbers of repetitions. The difference between their counts excludes the start, the objects and the exit
+    /// of a server.
+    fn repetitions(self) -> [usize; 2] {
+        match self {
+            Self::Get => [1_000, 5_000],
+            Self::Page => [20, 120],
+            Self::Event => [50, 250],
+            _ => [OBJECTS, OBJECTS + 2_000],
         }
-        let between = u64::try_from(REQUESTS[1] - REQUESTS[0])?;
-        println!("| {server:?} | {} |", counts[1].saturating_sub(counts[0]) / between);
+    }
+
+    /// Runs the operation `times` times.
+    async fn run(self, server: Server, client: Client, times: usize) -> Result<()> {
+        let watches = match self {
+            Self::Event => watches(server, &client).await?,
+            _ => Vec::new(),
+        };
+        let readers: Vec<_> = watches.into_iter().map(|events| read(events, times)).collect();
+        let clients = [client];
+        in_turns(&clients, IN_FLIGHT, times, move |client, number| {
+            self.send(server, client, number)
+        })
+        .await?;
+        for reader in readers {
+            reader.await??;
+        }
+        Ok(())
+    }
+
+    /// Sends the request of one operation.
+    async fn send(self, server: Server, client: Client, number: usize) -> Result<usize> {
+        let collection = server.collection();
+        let object = format!("{collection}/sample-{:06}", number * 7 % OBJECTS);
+        let changed = |text: &str| json!({"metadata": {"annotations": {"load": text}}}).to_string();
+        match self {
+            Self::Get => client.ask("GET", &object, String::new()).await,
+            Self::Page => {
+                client.ask("GET", &format!("{collection}?limit=500"), String::new()).await
+            }
+            Self::Create | Self::Event => {
+                client.ask("POST", collection, server.sample(OBJECTS + number)).await
+            }
+            Self::Patch => client.ask("PATCH", &object, changed(&format!("patch {number}"))).await,
+            // The first repetitions change the objects, in both counts.
+            Self::SamePatch => client.ask("PATCH", &object, changed("same")).await,
+            Self::SameApply => {
+                let path = format!("{object}?fieldManager=load&force=true");
+                client.apply(&path, server.sample(number * 7 % OBJECTS)).await
+            }
+        }
+    }
+}
+
+/// Opens the watches of the collection.
+async fn watches(server: Server, client: &Client) -> Result<Vec<Incoming>> {
+    let path = format!("{}?watch=true", server.collection());
+    let mut watches = Vec::new();
+    for _ in 0..WATCHERS {
+        let mut events = client.open("GET", &path, String::new()).await?;
+        // The floor sends no initial objects.
+        if server != Server::Floor {
+            lines(&mut events, OBJECTS).await?;
+        }
+        watches.push(events);
+    }
+    Ok(watches)
+}
+
+fn read(mut events: Incoming, times: usize) -> tokio::task::JoinHandle<Result<()>> {
+    tokio::spawn(async move { lines(&mut events, times).await })
+}
+
+/// Reads this number of lines.
+async fn lines(events: &mut Incoming, count: usize) -> Result<()> {
+    let mut seen = 0;
+    while seen < count {
+        let frame = events.frame().await.context("the watch has ended")??;
+        let Some(data) = frame.data_ref() else { continue };
+        seen += data.iter().filter(|&&byte| byte == b'\n').count();
     }
     Ok(())
 }
 
-/// Returns all instructions of a server that has answered this number of GETs.
-async fn counted(server: Server, folder: &Path, requests: usize) -> Result<u64> {
+/// Counts the instructions of each of these operations in each of these servers, and prints a table.
+pub async fn count(servers: &[Server], operations: &[Operation], folder: &Path) -> Result<()> {
+    let elsewhere = servers.iter().find(|server| matches!(server, Server::Etcd | Server::Peer));
+    if let Some(server) = elsewhere {
+        bail!("{server:?} runs in several programs, and valgrind counts one");
+    }
+    let names: Vec<_> = servers.iter().map(|server| format!("{server:?}")).collect();
+    println!("| instructions | {} |\n|---{}|", names.join(" | "), "|---".repeat(names.len()));
+    for operation in operations {
+        let mut figures = Vec::new();
+        for server in servers {
+            let [few, many] = operation.repetitions();
+            let less = counted(*server, *operation, folder, few).await?;
+            let more = counted(*server, *operation, folder, many).await?;
+            let each = more.saturating_sub(less) / u64::try_from(many - few)?;
+            figures.push(each.to_string());
+        }
+        println!("| {operation:?} | {} |", figures.join(" | "));
+    }
+    Ok(())
+}
+
+/// Returns all instructions of a server that has repeated an operation.
+async fn counted(
+    server: Server,
+    operation: Operation,
+    folder: &Path,
+    repetitions: usize,
+) -> Result<u64> {
     let mut process = Process::start_counted(server, folder, OBJECTS).await?;
     let client = Client::connect(folder, process.address).await?;
-    let collection = server.collection();
     for number in 0..OBJECTS {
-        client.ask("POST", collection, server.sample(number)).await?;
+        client.ask("POST", server.collection(), server.sample(number)).await?;
     }
-    let clients = vec![client];
-    in_turns(&clients, IN_FLIGHT, requests, move |client, number| async move {
-        let path = format!("{collection}/sample-{:06}", number * 7 % OBJECTS);
-        client.ask("GET", &path, String::new()).await
-    })
-    .await?;
+    operation.run(server, client, repetitions).await?;
     let printed = process.end()?;
     let count = printed.lines().rev().find_map(|line| line.split_once("Collected :"));
     let count = count.with_context(|| format!("valgrind has counted nothing: {printed}"))?;

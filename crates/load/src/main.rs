@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
+use instructions::Operation;
 use mimalloc::MiMalloc;
 use workload::Sizes;
 
@@ -44,8 +45,11 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Count the instructions of a GET instead, with valgrind: counts hardly change on a busy machine
+    /// Count the instructions of operations instead, with valgrind: counts hardly change on a busy machine
     Instructions {
+        /// Operations to count
+        #[arg(long, value_enum, value_delimiter = ',', default_values_t = Operation::value_variants().to_vec())]
+        operations: Vec<Operation>,
         /// Servers to measure
         #[arg(long, value_enum, value_delimiter = ',', required = true)]
         servers: Vec<Server>,
@@ -77,6 +81,8 @@ enum Server {
     Sampled,
     /// The same without tracing, stored in a directory
     Folder,
+    /// The same with a backend that accepts every object at once
+    Backend,
     /// The same, stored in etcd
     Etcd,
     /// sample-apiserver with etcd
@@ -98,11 +104,11 @@ async fn main() -> Result<()> {
             floor::serve(&folder, objects).await
         }
         Some(Command::Serve { server, folder, .. }) => ours::serve(server, &folder).await,
-        Some(Command::Instructions { servers, folder }) => {
+        Some(Command::Instructions { operations, servers, folder }) => {
             let temporary = tempfile::tempdir()?;
             let folder = folder.as_deref().unwrap_or(temporary.path());
             workload::prepare(folder)?;
-            instructions::count(&servers, folder).await
+            instructions::count(&servers, &operations, folder).await
         }
         None => {
             let Program { objects, watchers, rounds, servers, .. } = program;

@@ -3,10 +3,18 @@
 
 use std::path::Path;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregated_apiserver::backend::{
+    Backend, BackendError, Create, Item, Listing, Poll, Update, VirtualKind, WriteContext,
+};
 use aggregated_apiserver::serving::AdmissionPluginName;
 use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::{ApiServer, Kinds, ServeArgs};
 use anyhow::Result;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::DynamicObject;
 
 use crate::{Server, process};
 
@@ -25,6 +33,52 @@ const KUBECONFIG: &str = r#"{"apiVersion":"v1","kind":"Config","current-context"
     "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
     "contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
     "users":[{"name":"u","user":{}}]}"#;
+
+/// A backend that accepts every object at once. The server's cache has the objects.
+struct Accepting;
+
+impl Backend for Accepting {
+    type Object = DynamicObject;
+}
+
+impl Poll for Accepting {
+    async fn list(&self) -> Result<Listing<DynamicObject>, BackendError> {
+        Ok(Listing::complete([]))
+    }
+}
+
+impl Create for Accepting {
+    async fn create(
+        &self,
+        _: &WriteContext,
+        object: DynamicObject,
+    ) -> Result<Item<DynamicObject>, BackendError> {
+        Ok(Item::new(object))
+    }
+}
+
+impl Update for Accepting {
+    async fn update(
+        &self,
+        _: &WriteContext,
+        _: Item<DynamicObject>,
+        object: DynamicObject,
+    ) -> Result<Item<DynamicObject>, BackendError> {
+        Ok(Item::new(object))
+    }
+}
+
+/// The kinds of a server: one kind, stored or with a backend.
+fn kinds(server: Server) -> Result<Kinds> {
+    /// No poll runs during the measurement.
+    const NEVER: Duration = Duration::from_secs(24 * 3_600);
+    if server != Server::Backend {
+        return Ok(Kinds::new().crds_from_yaml(DEFINITION)?);
+    }
+    let definition: CustomResourceDefinition = serde_saphyr::from_str(DEFINITION)?;
+    let kind = VirtualKind::polled(definition, Arc::new(Accepting), NEVER);
+    Ok(Kinds::new().kind(kind.keeps_metadata().create().update()))
+}
 
 pub async fn serve(server: Server, folder: &Path) -> Result<()> {
     std::fs::write(folder.join("kubeconfig"), KUBECONFIG)?;
@@ -58,12 +112,13 @@ pub async fn serve(server: Server, folder: &Path) -> Result<()> {
         AdmissionPluginName::NamespaceLifecycle,
         AdmissionPluginName::MutatingAdmissionWebhook,
         AdmissionPluginName::ValidatingAdmissionWebhook,
+        AdmissionPluginName::ValidatingAdmissionPolicy,
         AdmissionPluginName::ResourceQuota,
     ];
     // All objects are in one namespace.
     args.store_namespace_limit = NamespaceLimit::WHOLE;
     args.requestheader_client_ca_file = Some(folder.join("ca.crt"));
-    let server = ApiServer::new("samples", Kinds::new().crds_from_yaml(DEFINITION)?);
+    let server = ApiServer::new("samples", kinds(server)?);
     let running = server.bind(&args).await?.start().await?;
     process::announce(folder, running.address())?;
     // Serves until the process is killed.

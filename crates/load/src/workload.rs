@@ -77,6 +77,7 @@ impl Server {
             Self::Traced => "traced",
             Self::Sampled => "all traced",
             Self::Folder => "in a folder",
+            Self::Backend => "with a backend",
             Self::Etcd => "in etcd",
             Self::Peer => "sample-apiserver",
         }

@@ -259,7 +259,7 @@ async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
 async fn without_a_cluster(folder: &Path, herds: Value) -> Result<(Server, TestServer)> {
     let running = {
         let no_log = async |_| Ok(String::new());
-        TestServer::builder().listen().pod_log(no_log).start().await?
+        TestServer::builder().listen().pod_log(no_log).without_quota_controller().start().await?
     };
     let server = of_test_server(&running, folder)?;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -106,8 +106,8 @@ impl Authorizer {
         status
     }
 
-    /// The permissions in `granted` that a user does not have, in the words of kube-apiserver; `None` if the user has
-    /// all of them.
+    /// kube-apiserver's message about the permissions in `granted` that a user does not have; `None` if the user has all
+    /// of them.
     fn not_held(&self, user: &User, namespace: &str, granted: &[PolicyRule]) -> Option<String> {
         let (roles, mut held, mut not_found) = (self.roles(), Vec::new(), Vec::new());
         roles.visit(user, namespace, |granted| {

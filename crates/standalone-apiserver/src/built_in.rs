@@ -10,6 +10,7 @@ mod apps;
 mod autoscaling;
 mod batch;
 mod cell_texts;
+mod certificates;
 mod checks;
 mod conditions;
 mod coordination;
@@ -18,6 +19,7 @@ mod defaulting;
 mod descriptions;
 mod discovery;
 mod events;
+mod flowcontrol;
 pub(crate) mod label_selector;
 mod networking;
 mod networks;
@@ -38,15 +40,18 @@ pub(crate) mod testing;
 
 pub(crate) use admission::{default_toleration_seconds, priority, storage_protection};
 pub(crate) use apiextensions::custom_resource_definition::approval;
+pub(crate) use certificates::admission::CertificatePermissions;
 pub(crate) use checks::quote;
+pub(crate) use flowcontrol::bootstrap::{dangling, objects as flow_control_objects};
+pub(crate) use networking::service_cidr;
 pub use row::BuiltInKindError;
 pub(crate) use row::review;
 pub(crate) use scheduling::priority_class;
 
 use std::sync::{Arc, LazyLock};
 
+use aggregated_apiserver::Kinds;
 use aggregated_apiserver::types::Types;
-use aggregated_apiserver::{Kind, Kinds};
 
 pub(crate) use admission::PodSecurityConfiguration;
 
@@ -65,7 +70,7 @@ static READ_TYPES: LazyLock<Result<Arc<Types>, String>> = LazyLock::new(|| {
 
 const TABLE: &str = include_str!("built_in/types.txt");
 
-/// All built-in kinds except the view of events, in the order of discovery.
+/// All built-in kinds except the views, in the order of discovery.
 ///
 /// # Errors
 /// The reason, if a kind cannot be served.
@@ -78,6 +83,7 @@ pub(crate) fn kinds(
         return Err(BuiltInKindError::new("of any name", why));
     }
     [
+        core::pod::binding::kind(),
         core::config_map::row().kind(),
         core::endpoints::row().kind(),
         core::event::row().kind(),
@@ -94,6 +100,8 @@ pub(crate) fn kinds(
         core::service_account::row(Arc::clone(tokens)).kind(),
         core::service::row().kind(),
         admissionregistration::mutating_webhook_configuration::row().kind(),
+        admissionregistration::validating_admission_policy::row().kind(),
+        admissionregistration::validating_admission_policy_binding::row().kind(),
         admissionregistration::validating_webhook_configuration::row().kind(),
         apiregistration::api_service::row().kind(),
         apps::controller_revision::row().kind(),
@@ -104,9 +112,14 @@ pub(crate) fn kinds(
         autoscaling::horizontal_pod_autoscaler::row().kind(),
         batch::cron_job::row().kind(),
         batch::job::row().kind(),
+        certificates::certificate_signing_request::row().kind(),
+        flowcontrol::flow_schema::row().kind(),
+        flowcontrol::priority_level_configuration::row().kind(),
         networking::ingress_class::row().kind(),
         networking::ingress::row().kind(),
+        networking::ip_address::row().kind(),
         networking::network_policy::row().kind(),
+        service_cidr::row().kind(),
         policy::pod_disruption_budget::row().kind(),
         rbac::cluster_role_binding::row().kind(),
         rbac::cluster_role::row().kind(),
@@ -132,12 +145,16 @@ pub(crate) fn kinds(
     .try_fold(admission::plugins(pod_security), |kinds, kind| Ok(kinds.kind(kind?)))
 }
 
-/// The events of `events.k8s.io`: a view of the events of the core group.
+/// The views: the events of `events.k8s.io`, which are those of the core group, and the HorizontalPodAutoscalers of
+/// `autoscaling/v1`, which are those of `autoscaling/v2`.
 ///
 /// # Errors
-/// The reason, if the kind cannot be served.
-pub(crate) fn events() -> Result<Kind, BuiltInKindError> {
-    Ok(events::event::row().kind()?.view(events::event::view()))
+/// The reason, if a kind cannot be served.
+pub(crate) fn views() -> Result<Kinds, BuiltInKindError> {
+    let events = events::event::row().kind()?.view(events::event::view());
+    let autoscalers = autoscaling::older_autoscaler::row().kind()?;
+    let autoscalers = autoscalers.view(autoscaling::older_autoscaler::view());
+    Ok(Kinds::new().kind(events).kind(autoscalers))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
+use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{
@@ -16,7 +17,7 @@ use kube::api::{
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::built_in::priority_class;
+use crate::built_in::{flow_control_objects, priority_class, service_cidr};
 use crate::certificates::Certificates;
 use crate::files::LoadedObject;
 use crate::objects::{ObjectError, unless_kept};
@@ -25,6 +26,8 @@ use crate::objects::{ObjectError, unless_kept};
 pub(crate) const MANAGER: &str = "kube-apiserver";
 /// The cluster IP of the API's Service.
 const ADDRESS: &str = "10.96.0.1";
+/// The range of the addresses of Services.
+const RANGE: &str = "10.96.0.0/12";
 /// The label of APIServices that the server has created for its own APIs.
 const AUTOMATIC: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// The values of this label, for a kind that is served from the start, and for a kind of a definition.
@@ -41,6 +44,9 @@ const UNREGISTERED: &str = "apiregistration.k8s.io";
 /// The group and version priorities. Groups of definitions follow those of Kubernetes.
 const PRIORITIES: (i32, i32) = (1_000, 100);
 
+/// The kinds of objects that users may change after the first start.
+const UNCHANGED: [&str; 3] = ["FlowSchema", "PriorityLevelConfiguration", "ServiceCIDR"];
+
 /// The port in the Service of a server that does not listen.
 const NO_PORT: u16 = 6443;
 
@@ -51,7 +57,10 @@ pub(crate) type Reached<'a> = (SocketAddr, &'a Certificates);
 ///
 /// # Errors
 /// The reason, if a certificate cannot be read.
-pub(crate) fn objects(reached: Option<Reached<'_>>) -> io::Result<Vec<LoadedObject>> {
+pub(crate) fn objects(
+    reached: Option<Reached<'_>>,
+    now: Timestamp,
+) -> io::Result<Vec<LoadedObject>> {
     let port = reached.map_or(NO_PORT, |(address, _)| address.port());
     let mut objects = vec![json!({
         "apiVersion": "v1", "kind": "Service",
@@ -64,6 +73,8 @@ pub(crate) fn objects(reached: Option<Reached<'_>>) -> io::Result<Vec<LoadedObje
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
         },
     })];
+    objects.push(service_cidr::of_server(RANGE, now));
+    objects.extend(flow_control_objects(now));
     objects.extend(priority_class::of_system());
     if let Some((address, certificates)) = reached {
         objects.push(json!({
@@ -109,6 +120,9 @@ pub(crate) async fn renew(
 }
 
 async fn renew_one(client: &Client, object: &Value) -> kube::Result<()> {
+    if UNCHANGED.iter().any(|kind| object["kind"] == *kind) {
+        return Ok(());
+    }
     let manager = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let named: DynamicObject =
         serde_json::from_value(object.clone()).map_err(kube::Error::SerdeError)?;

@@ -1,13 +1,16 @@
-//! The controllers of a standalone server, which use its own client. They complete deletions and serve definitions.
+//! The controllers of a standalone server, which use its own client. They complete deletions, serve definitions and
+//! compute the status of ResourceQuotas.
 //! Each module explains why it is a separate loop and not a `kube::runtime::Controller`.
 
 pub(crate) mod aggregated_roles;
 mod content_deletion;
 pub(crate) mod definitions;
 mod events;
+mod flow_schemas;
 pub(crate) mod namespace_objects;
 pub(crate) mod namespaces;
 mod pods;
+pub(crate) mod resource_quotas;
 mod storage_protection;
 
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
@@ -31,6 +34,7 @@ impl Controllers {
             tokio::spawn(namespaces::run(client.clone(), kinds.clone())),
             tokio::spawn(pods::run(client.clone(), now.clone())),
             tokio::spawn(events::run(client.clone(), now.clone())),
+            tokio::spawn(flow_schemas::run(client.clone(), now.clone())),
             tokio::spawn(storage_protection::run(client.clone())),
             tokio::spawn(definitions.run()),
         ])

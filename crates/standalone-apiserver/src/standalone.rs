@@ -16,10 +16,10 @@ use thiserror::Error;
 
 use crate::authentication_config::AuthenticationConfig;
 use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
-use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
+use crate::built_in::{BuiltInKindError, CertificatePermissions, PodSecurityConfiguration};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
-use crate::controllers::{Controllers, aggregated_roles, namespace_objects};
+use crate::controllers::{Controllers, aggregated_roles, namespace_objects, resource_quotas};
 use crate::files::{self, LoadedObject};
 use crate::objects::{self, ObjectError};
 use crate::pods::PodHandlers;
@@ -268,11 +268,14 @@ impl Standalone {
         let kinds =
             built_in::kinds(&accounts, pod_security, PodHandlers::default())?.merge(reviews);
         let own_kinds: Vec<String> = self.kinds.plural_names().map(str::to_owned).collect();
-        let kinds = kinds.kind(built_in::events()?).merge(self.kinds);
+        let kinds = kinds.merge(built_in::views()?).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation {
             roles: Arc::clone(&authorizer),
             authorizers: authorizers.clone(),
         });
+        let kinds = kinds
+            .with_admission_plugin(CertificatePermissions::approval(authorizers.clone()))
+            .with_admission_plugin(CertificatePermissions::signing(authorizers.clone()));
         let mut args = on_this_machine(args, &certificates);
         if let Some(allows) = jwt.as_ref().and_then(|jwt| jwt.allows_anonymous) {
             args.anonymous_auth = allows;
@@ -305,7 +308,7 @@ impl Standalone {
             StandaloneError::file(folder_flag, folder.path(), &error.to_string())
         };
         let mut own =
-            cluster_objects::objects(Some((address, &certificates))).map_err(unreadable)?;
+            cluster_objects::objects(Some((address, &certificates)), now()).map_err(unreadable)?;
         let kept = if kinds.were_kept() { own.clone() } else { Vec::new() };
         own.extend(cluster_objects::api_services(&kinds));
         objects::load(&kinds, objects, own).await?;
@@ -314,7 +317,10 @@ impl Standalone {
         let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
         let controllers = Controllers::start(&client, &kinds, serving, &now);
         let roles = aggregated_roles::run(client.clone(), authorizer);
-        let mut controllers = controllers.with(roles).with(namespace_objects::run(client, ca));
+        let mut controllers = controllers
+            .with(roles)
+            .with(namespace_objects::run(client, ca))
+            .with(resource_quotas::run(kinds.quota_statuses()));
         if let Some(jwt) = jwt {
             controllers = controllers.with(jwt.followed);
         }

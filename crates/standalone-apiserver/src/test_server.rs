@@ -23,10 +23,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::authentication_config::AuthenticationConfig;
 use crate::authorizer::{Authorizer, NoEscalation, Rbac, bootstrap_policy};
-use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
+use crate::built_in::{BuiltInKindError, CertificatePermissions, PodSecurityConfiguration};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
-use crate::controllers::{Controllers, aggregated_roles};
+use crate::controllers::{Controllers, aggregated_roles, resource_quotas};
 use crate::faults::Faults;
 use crate::files::LoadedObject;
 use crate::objects::{self, ObjectError};
@@ -82,6 +82,7 @@ pub struct TestServerBuilder {
     authentication: Option<String>,
     pods: PodHandlers,
     changes: ServerChanges,
+    has_no_quota_controller: bool,
 }
 
 impl TestServerBuilder {
@@ -238,6 +239,14 @@ impl TestServerBuilder {
         self
     }
 
+    /// Does not compute the status of ResourceQuotas, for a test that writes the status itself. Admission still enforces
+    /// the quotas, and adds the usage of new objects to their status.
+    #[must_use]
+    pub fn without_quota_controller(mut self) -> Self {
+        self.has_no_quota_controller = true;
+        self
+    }
+
     /// Starts the server in this process.
     ///
     /// # Errors
@@ -270,11 +279,14 @@ impl TestServerBuilder {
             now: Arc::clone(&now),
         })?;
         let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default(), self.pods)?;
-        let kinds = kinds.merge(reviews).kind(built_in::events()?).merge(self.kinds);
+        let kinds = kinds.merge(reviews).merge(built_in::views()?).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation {
             roles: Arc::clone(&authorizer),
             authorizers: authorizers.clone(),
         });
+        let kinds = kinds
+            .with_admission_plugin(CertificatePermissions::approval(authorizers.clone()))
+            .with_admission_plugin(CertificatePermissions::signing(authorizers.clone()));
         let server_clock = Clock::system().with_now({
             let now = Arc::clone(&now);
             move || now()
@@ -307,16 +319,20 @@ impl TestServerBuilder {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
             definitions.create(&what, definition).await?;
         }
-        let mut own =
-            server.cluster_objects().map_err(|error| TestServerError::Listen(error.to_string()))?;
+        let mut own = server
+            .cluster_objects(now())
+            .map_err(|error| TestServerError::Listen(error.to_string()))?;
         own.extend(cluster_objects::api_services(&kinds));
         let objects = objects.into_iter().enumerate();
         let objects =
             objects.map(|(at, object)| LoadedObject { place: format!("object {at}"), object });
         objects::load(&kinds, objects.collect(), own).await?;
         bootstrap_policy::ensure(&client, &kinds, now()).await?;
-        let controllers = Controllers::start(&client, &kinds, definitions, &now);
-        let controllers = controllers.with(aggregated_roles::run(client, authorizer));
+        let mut controllers = Controllers::start(&client, &kinds, definitions, &now)
+            .with(aggregated_roles::run(client, authorizer));
+        if !self.has_no_quota_controller {
+            controllers = controllers.with(resource_quotas::run(kinds.quota_statuses()));
+        }
         unready.mark_ready();
         let server =
             TestServer { server, clock, faults: Faults::default(), _controllers: controllers };
@@ -413,13 +429,14 @@ impl Server {
     }
 
     /// The objects that the server creates for itself.
-    fn cluster_objects(&self) -> std::io::Result<Vec<LoadedObject>> {
-        cluster_objects::objects(match self {
+    fn cluster_objects(&self, now: Timestamp) -> std::io::Result<Vec<LoadedObject>> {
+        let reached = match self {
             Self::InProcess(_) => None,
             Self::Listening { running, certificates, .. } => {
                 Some((running.address(), certificates))
             }
-        })
+        };
+        cluster_objects::objects(reached, now)
     }
 
     fn client(&self, user: User) -> Client {

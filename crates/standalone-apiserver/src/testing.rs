@@ -100,7 +100,7 @@ impl Member {
             built_in::PodSecurityConfiguration::default(),
             PodHandlers::default(),
         );
-        let kinds = kinds.unwrap().kind(built_in::events().unwrap());
+        let kinds = kinds.unwrap().merge(built_in::views().unwrap());
         let server = ApiServer::new("member", kinds).with_store(Arc::clone(store));
         let server = server.in_process(ClusterClient::Loopback).await.unwrap();
         let (client, kinds) = (server.client(admin()), server.runtime_kinds());

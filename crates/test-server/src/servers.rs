@@ -94,13 +94,14 @@ fn configured(definitions: &str) -> ApiServer {
     api_server(Kinds::new().crds_from_yaml(definitions).unwrap())
 }
 
-/// The plugins that call webhooks. They refuse writes while the cluster cannot be read.
-pub const WEBHOOKS: [AdmissionPluginName; 2] = [
+/// The plugins that call webhooks or evaluate policies. They refuse writes while the cluster cannot be read.
+pub const WEBHOOKS: [AdmissionPluginName; 3] = [
     AdmissionPluginName::MutatingAdmissionWebhook,
+    AdmissionPluginName::ValidatingAdmissionPolicy,
     AdmissionPluginName::ValidatingAdmissionWebhook,
 ];
 
-/// This server without the plugins that call webhooks.
+/// This server without the plugins that call webhooks or evaluate policies.
 pub fn without_webhooks(server: ApiServer) -> ApiServer {
     WEBHOOKS.into_iter().fold(server, ApiServer::without_admission_plugin)
 }

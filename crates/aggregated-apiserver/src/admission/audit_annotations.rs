@@ -46,6 +46,26 @@ fn is_annotation_key(key: &str) -> bool {
     key.split('/').count() == 2 && names::check_label_key(key).is_empty()
 }
 
+/// Removes white space between the tokens of JSON, and escapes the characters in strings that Go escapes.
+pub(super) fn go_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    let (mut is_string, mut is_escaped) = (false, false);
+    for character in json.chars() {
+        match character {
+            ' ' | '\n' | '\r' | '\t' if !is_string => continue,
+            '<' => text.push_str("\\u003c"),
+            '>' => text.push_str("\\u003e"),
+            '&' => text.push_str("\\u0026"),
+            '\u{2028}' => text.push_str("\\u2028"),
+            '\u{2029}' => text.push_str("\\u2029"),
+            other => text.push(other),
+        }
+        is_string ^= character == '"' && !is_escaped;
+        is_escaped = is_string && character == '\\' && !is_escaped;
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +84,19 @@ mod tests {
             ("example.com/a b", false),
         ] {
             assert_eq!(is_annotation_key(key), is_valid, "{key}");
+        }
+    }
+
+    #[test]
+    fn json_is_compact_and_escaped_as_in_go() {
+        for (json, expected) in [
+            ("{ \"a\" : [ 1,\t2 ] }", "{\"a\":[1,2]}"),
+            (r#"{"a b":"c  d"}"#, r#"{"a b":"c  d"}"#),
+            (r#""a\" b \\" "#, r#""a\" b \\""#),
+            (r#""<&>\/""#, r#""\u003c\u0026\u003e\/""#),
+            ("\"\u{2028}\u{2029}\"", r#""\u2028\u2029""#),
+        ] {
+            assert_eq!(go_json(json), expected, "{json}");
         }
     }
 }

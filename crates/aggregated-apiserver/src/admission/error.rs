@@ -74,6 +74,23 @@ impl AdmissionError {
         Self(Why::Answer(Box::new(error)))
     }
 
+    /// Whether a limit was exceeded: 413 or 429.
+    pub(super) fn is_of_limit(&self) -> bool {
+        matches!(&self.0, Why::Answer(error) if matches!(error.code(), 413 | 429))
+    }
+
+    /// The message without the name of the object.
+    pub(super) fn message(&self) -> String {
+        match &self.0 {
+            Why::Forbidden(why) | Why::Unavailable(why) => why.clone(),
+            Why::Invalid(errors) => {
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                errors.join(", ")
+            }
+            Why::Answer(error) => error.to_string(),
+        }
+    }
+
     /// The API error for the client. `object` is the object as it would have been stored.
     pub(crate) fn into_answer(self, request: &AdmissionRequest<'_>, object: &Tree) -> ApiError {
         let (group, resource) = (request.group, request.resource);

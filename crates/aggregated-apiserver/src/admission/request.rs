@@ -1,5 +1,6 @@
 //! AdmissionRequest: the data of a write that plugins get.
 
+mod attributes;
 mod build;
 mod conversion;
 mod lookup;
@@ -23,6 +24,11 @@ use crate::quota::{self, Account, Room};
 use crate::schema::{self, Malformed};
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
+
+/// The largest number of warnings of one request.
+const WARNINGS: usize = 1_000;
+/// The largest total length of the warnings of one request, in bytes.
+const WARNINGS_BYTES: usize = 256 << 10;
 
 /// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -336,9 +342,15 @@ impl<'a> AdmissionRequest<'a> {
         self.reinvocation.take()
     }
 
-    /// Adds a `Warning` header to the response, which kubectl prints, whether the write succeeds or not.
+    /// Adds a `Warning` header to the response, which kubectl prints, whether the write succeeds or not. A warning that the
+    /// request has already is omitted, and so are further ones after 1,000 warnings or 256 KiB.
     pub fn warn(&self, text: impl Into<String>) {
-        self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
+        let text = text.into();
+        let mut warnings = self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = text.len() + warnings.iter().map(String::len).sum::<usize>();
+        if warnings.len() < WARNINGS && bytes <= WARNINGS_BYTES && !warnings.contains(&text) {
+            warnings.push(text);
+        }
     }
 
     /// Takes the warnings.

@@ -2,13 +2,21 @@
 //!
 //! kube-apiserver is not called for kinds that another server serves, and the controller that counts their objects
 //! rejects nothing. The limits are those of `spec.hard`. The usage is counted here, so a new limit applies at once, and
-//! needs no controller.
+//! needs no controller. If this server stores the quotas, admission also writes the usage to their status before the
+//! object is stored.
 
+mod amounts;
 mod limits;
+mod outdated;
+mod progress;
+mod statuses;
 mod usages;
 
 pub use limits::QuotaLimits;
+pub use statuses::QuotaStatuses;
 pub use usages::{QuotaUsages, Reservation};
+
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -16,18 +24,28 @@ use futures::future::BoxFuture;
 use super::{AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest};
 use crate::kind::QuotaUsage;
 use crate::object::{Tree, metadata};
-use usages::Amounts;
+use amounts::{Amounts, CoveredResources, Usage};
+use limits::Limit;
+use usages::Requested;
 
 /// The admission plugin ResourceQuota of Kubernetes.
 pub struct ResourceQuota {
     limits: QuotaLimits,
     usages: QuotaUsages,
+    /// The statuses of the quotas, if this server stores them.
+    statuses: Option<QuotaStatuses>,
 }
 
 impl ResourceQuota {
-    /// Creates the plugin.
+    /// Creates the plugin for quotas that another server stores.
     pub fn new(limits: QuotaLimits, usages: QuotaUsages) -> Self {
-        Self { limits, usages }
+        Self { limits, usages, statuses: None }
+    }
+
+    /// Creates the plugin for quotas that this server stores.
+    pub fn of_stored(statuses: QuotaStatuses) -> Self {
+        let (limits, usages) = (statuses.limits(), statuses.usages());
+        Self { limits, usages, statuses: Some(statuses) }
     }
 
     async fn check(
@@ -40,7 +58,7 @@ impl ResourceQuota {
         if limits.is_empty() {
             return Ok(());
         }
-        let requested = requested(request, object);
+        let requested = requested(request, object)?;
         if let Some(session) = request.served().direct_session() {
             if !usages::is_limited(&requested, &limits) {
                 return Ok(());
@@ -56,10 +74,14 @@ impl ResourceQuota {
             return usages::check_all(&limits, &used, &requested)
                 .map_err(AdmissionError::forbidden);
         }
+        check_specified(request, object, (&requested.after, &limits))?;
         let uid = metadata::text(object, "uid");
         let uid = (!request.dry_run).then_some(uid);
         let reserved = self.usages.reserve(namespace, uid, requested, &limits);
         if let Some(reservation) = reserved.map_err(AdmissionError::forbidden)? {
+            if let Some(statuses) = &self.statuses {
+                Box::pin(statuses.charge(&reservation)).await?;
+            }
             request.hold(reservation);
         }
         Ok(())
@@ -72,7 +94,7 @@ impl AdmissionPlugin for ResourceQuota {
         let usage = served.kind.strategy.quota_usage;
         let is_charged = match request.operation {
             AdmissionOperation::Create => !matches!(usage, QuotaUsage::Exempt),
-            AdmissionOperation::Update => matches!(usage, QuotaUsage::Computed(_)),
+            AdmissionOperation::Update => matches!(usage, QuotaUsage::Evaluated(_)),
             AdmissionOperation::Delete | AdmissionOperation::Connect => false,
         };
         is_charged && request.subresource.is_empty() && served.store().is_some()
@@ -85,27 +107,56 @@ impl AdmissionPlugin for ResourceQuota {
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
         async move {
             match object {
-                Some(object) => self.check(request, object).await,
-                None => Ok(()),
+                Some(object) if is_charged(request, object) => self.check(request, object).await,
+                _ => Ok(()),
             }
         }
         .boxed()
     }
 }
 
-/// The usage that a write adds to that of the stored object.
-fn requested(request: &AdmissionRequest<'_>, object: &Tree) -> Amounts {
-    let kind = &request.served().kind;
-    let of = |tree: &Tree| {
-        let json = match kind.strategy.quota_usage {
-            QuotaUsage::Computed(_) => serde_json::to_vec(tree).unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        Amounts::of(&kind.collection(), kind.strategy.quota_usage, &json)
-    };
-    let after = of(object);
-    match request.old_object() {
-        Some(old) => after.beyond(&of(old)),
-        None => after,
+/// Whether a create or an update is charged.
+fn is_charged(request: &AdmissionRequest<'_>, object: &Tree) -> bool {
+    match (request.served().kind.strategy.quota_usage, request.old_object()) {
+        (QuotaUsage::Evaluated(evaluator), Some(old)) => evaluator.charges_update(old, object),
+        _ => true,
     }
+}
+
+/// Rejects an object that does not specify the resources that a quota limits.
+fn check_specified(
+    request: &AdmissionRequest<'_>,
+    object: &Tree,
+    (usage, limits): (&Usage, &[Arc<Limit>]),
+) -> Result<(), AdmissionError> {
+    let kind = &request.served().kind;
+    let QuotaUsage::Evaluated(evaluator) = kind.strategy.quota_usage else { return Ok(()) };
+    let covered = CoveredResources::of(kind);
+    for limit in limits.iter().filter(|limit| limit.applies_to(&usage.scopes)) {
+        let limited = covered.among(&limit.hard);
+        if let Some(why) = evaluator.missing(object, &limited) {
+            let name = &limit.name;
+            return Err(AdmissionError::forbidden(format!("failed quota: {name}: {why}")));
+        }
+    }
+    Ok(())
+}
+
+/// The usage of the object of a write, and of the stored object.
+///
+/// # Errors
+/// 500 if the usage of the new object cannot be computed.
+fn requested(request: &AdmissionRequest<'_>, object: &Tree) -> Result<Requested, AdmissionError> {
+    let kind = &request.served().kind;
+    let (collection, usage) = (kind.collection(), kind.strategy.quota_usage);
+    let json = |tree: &Tree| match usage {
+        QuotaUsage::Evaluated(_) => serde_json::to_vec(tree).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let after = Usage::of(&collection, usage, &json(object)).map_err(|error| {
+        AdmissionError::internal(format!("cannot compute the quota usage of the object: {error}"))
+    })?;
+    let old = request.old_object();
+    let before = old.map(|old| Usage::of_stored(&collection, usage, &json(old)));
+    Ok(Requested { after, before })
 }

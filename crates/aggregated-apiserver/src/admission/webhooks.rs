@@ -4,7 +4,6 @@
 mod annotations;
 mod answer;
 mod ask;
-mod conditions;
 mod hook;
 mod matching;
 mod mutating;
@@ -12,7 +11,7 @@ mod registry;
 mod review;
 mod validating;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
@@ -22,19 +21,16 @@ use k8s_openapi::api::admissionregistration::v1::{
 use serde_json::{Map, Value};
 
 pub use ask::calls;
-pub use conditions::check_match_condition;
-pub use registry::{Configuration, Registry, UnreadConfigurations};
+pub use registry::{Configuration, Registry};
 
+use crate::admission::matching::is_exempt_from_webhooks;
 use crate::admission::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
+    LazyNamespaces,
 };
-use crate::cluster::Namespaces;
 
 /// A JSON object.
 type Tree = Map<String, Value>;
-
-/// The namespaces of the cluster, which are followed from the first namespaceSelector on.
-pub type LazyNamespaces = LazyLock<Namespaces, Box<dyn FnOnce() -> Namespaces + Send + Sync>>;
 
 /// The webhooks of one type of configurations, and the source of namespaces for their selectors.
 pub struct Webhooks<K> {
@@ -51,7 +47,7 @@ impl<K: Configuration> Webhooks<K> {
 
     /// Whether a webhook may be called about a write. While the webhooks are unknown, each of them may.
     fn may_be_called(&self, request: &AdmissionRequest<'_>) -> bool {
-        if matching::is_exempt(request) {
+        if is_exempt_from_webhooks(request) {
             return false;
         }
         let Some(hooks) = self.registry.known() else { return true };

@@ -1,6 +1,5 @@
 //! The namespaces of the cluster and their states.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -88,24 +87,21 @@ impl Namespaces {
         }
     }
 
-    /// The labels of a namespace; `None` if the namespace does not exist. A namespace that the informer does not have
-    /// is read from the cluster for this user.
+    /// The namespace with this name; `None` if it does not exist. A namespace that the informer does not have is read
+    /// from the cluster for this user.
     ///
     /// # Errors
     /// If the cluster does not respond.
-    pub async fn labels(
+    pub async fn find(
         &self,
         name: &str,
         user: &str,
-    ) -> Result<Option<BTreeMap<String, String>>, ClusterError> {
+    ) -> Result<Option<Arc<Namespace>>, ClusterError> {
         let _ = timeout(SYNC_TIMEOUT, self.informer().settled()).await;
-        let known = self.informer().get(&Key::new(None, name));
-        let labels = |namespace: &Namespace| namespace.metadata.labels.clone().unwrap_or_default();
-        if let Some(namespace) = known {
-            return Ok(Some(labels(&namespace)));
+        match self.informer().get(&Key::new(None, name)) {
+            Some(namespace) => Ok(Some(namespace)),
+            None => Ok(self.cluster.namespace(name, user).await?.map(Arc::new)),
         }
-        let live = self.cluster.namespace(name, user).await?;
-        Ok(live.as_ref().map(labels))
     }
 
     /// The state of a namespace, read from the cluster.

@@ -171,7 +171,23 @@ impl Kind {
                 Err(error) => Box::pin(ready(Err(ReviewError::BadRequest(error.to_string())))),
             }
         };
-        let review = Arc::new(ReviewHandler::new(Box::new(review)));
+        let review = Arc::new(ReviewHandler::Code(Box::new(review)));
+        let mut kind = Self::new(definition, Backend::Reviewed(review));
+        kind.types = Some(Arc::clone(types));
+        kind.strategy = Strategy::built_in();
+        kind
+    }
+
+    /// A kind of Kubernetes whose objects are not stored: a create request, such as one for a Binding, is handled like a
+    /// POST of the object to this subresource of the object of the same name. That object's kind has this plural name, and the
+    /// same group and version.
+    pub fn posting_to(
+        definition: CustomResourceDefinition,
+        types: &Arc<Types>,
+        plural: &'static str,
+        subresource: &'static str,
+    ) -> Self {
+        let review = Arc::new(ReviewHandler::PostTo(plural, subresource));
         let mut kind = Self::new(definition, Backend::Reviewed(review));
         kind.types = Some(Arc::clone(types));
         kind.strategy = Strategy::built_in();

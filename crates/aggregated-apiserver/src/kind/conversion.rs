@@ -319,6 +319,9 @@ impl Kind {
     }
 
     /// Returns an object in the form of another kind with the same name.
+    ///
+    /// # Errors
+    /// If the form does not fit the types of the other kind.
     fn seen(
         &self,
         object: &Object,
@@ -331,8 +334,7 @@ impl Kind {
         tree.insert("apiVersion".to_owned(), super::api_version(group, version).into());
         let types = self.storage.schema.types();
         if let Some(id) = types.kind(group, version, &self.names.kind) {
-            // The object fits its types, so this cannot fail.
-            let _ = coerce(types.get(id), &mut tree);
+            coerce(types.get(id), &mut tree).map_err(ObjectError::new)?;
         }
         Object::from_parts(&tree, &managed_fields)
     }

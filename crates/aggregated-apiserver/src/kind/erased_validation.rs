@@ -25,17 +25,32 @@ pub struct RuleContext<'a> {
     pub is_admitted: bool,
     /// Whether the object is loaded as it was stored before, not created by a request.
     pub is_restored: bool,
+    /// The subresource that is written; empty for the object itself.
+    pub subresource: &'a str,
     old: Option<&'a Tree>,
 }
 
 impl<'a> RuleContext<'a> {
     pub(crate) fn new(user: &'a User, now: Timestamp, dry_run: bool) -> Self {
-        Self { user, now, dry_run, is_admitted: true, is_restored: false, old: None }
+        Self {
+            user,
+            now,
+            dry_run,
+            is_admitted: true,
+            is_restored: false,
+            subresource: "",
+            old: None,
+        }
     }
 
     /// Sets whether the object is loaded instead of created by a request.
     pub(crate) fn restored(self, is_restored: bool) -> Self {
         Self { is_restored, ..self }
+    }
+
+    /// Sets the subresource that is written.
+    pub(crate) fn of_subresource(self, subresource: &'a str) -> Self {
+        Self { subresource, ..self }
     }
 
     /// Marks the context as before admission.

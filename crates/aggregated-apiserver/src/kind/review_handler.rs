@@ -8,8 +8,11 @@ use crate::error::FieldError;
 use crate::object::Tree;
 use crate::user::User;
 
-type Answer = BoxFuture<'static, Result<Tree, ReviewError>>;
-type Review = Box<dyn Fn(&User, &Tree) -> Answer + Send + Sync>;
+/// The result of a review.
+pub type Answer = BoxFuture<'static, Result<Tree, ReviewError>>;
+
+/// Code that answers a review of a user, or returns an error if the review is rejected.
+pub type Review = Box<dyn Fn(&User, &Tree) -> Answer + Send + Sync>;
 
 /// The reason why a review is rejected.
 #[derive(Clone, Debug)]
@@ -20,22 +23,13 @@ pub enum ReviewError {
     BadRequest(String),
 }
 
-/// Answers the reviews of one kind.
-pub struct ReviewHandler(Review);
-
-impl ReviewHandler {
-    /// `review` answers a review of a user, or returns an error if the review is rejected.
-    pub fn new(review: Review) -> Self {
-        Self(review)
-    }
-
-    /// Answers a review.
-    ///
-    /// # Errors
-    /// The reason why the review is rejected.
-    pub fn answer(&self, user: &User, question: &Tree) -> Answer {
-        (self.0)(user, question)
-    }
+/// Handles the reviews of one kind.
+pub enum ReviewHandler {
+    /// Answers each review.
+    Code(Review),
+    /// Posts each review to a subresource of the object of the same name. The kind of the object is in the same group
+    /// and version. The values are the plural name of this kind and the subresource.
+    PostTo(&'static str, &'static str),
 }
 
 impl fmt::Debug for ReviewHandler {

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Version;
 use super::filled_fields::{FilledField, find};
+use super::{QuotaUsage, Version};
 use crate::object::names::{
     check_dns_1035_label, check_dns_1123_label, check_dns_1123_subdomain, check_path_segment,
 };
@@ -17,6 +17,8 @@ use crate::object::{Tree, metadata};
 pub struct Strategy {
     /// The rule for names.
     pub names: NameRule,
+    /// Whether a generated name has a random suffix. If not, the name is `generateName` itself.
+    pub adds_name_suffix: bool,
     /// Whether objects have a `metadata.generation`.
     pub has_generation: bool,
     /// The fields by which objects can be selected, besides name and namespace.
@@ -54,6 +56,10 @@ pub struct Strategy {
     pub prepare_for_deletion: Option<fn(&mut Tree, Timestamp)>,
     /// Whether `spec.finalizers` are written by a subresource.
     pub has_finalize: bool,
+    /// Whether the conditions in the status are also written by the subresource `approval`.
+    pub has_approval: bool,
+    /// Whether only the subresources change an object after its creation: an update keeps the spec.
+    pub keeps_spec: bool,
     /// Whether propagation policies apply. If not, a deletion adds no finalizer of the garbage collector.
     pub is_garbage_collected: bool,
     /// A warning for a deletion without a propagation policy.
@@ -73,21 +79,6 @@ pub struct Strategy {
     /// Whether writes of the kind run one at a time for all users, because each takes so long that several would occupy
     /// all workers.
     pub one_at_a_time: bool,
-}
-
-/// The usage that objects of a kind add to ResourceQuotas. Every object counts as one under `count/foos.example.com`,
-/// unless the kind is exempt.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum QuotaUsage {
-    /// No other usage.
-    #[default]
-    Count,
-    /// Also counts as one under this name.
-    CountAs(&'static str),
-    /// Also counts the usage that this function computes from the JSON of an object. An update can increase it.
-    Computed(fn(&[u8]) -> Vec<(&'static str, u64)>),
-    /// No usage at all.
-    Exempt,
 }
 
 /// The condition `RowCondition` of a row in a table.
@@ -123,7 +114,7 @@ pub enum Routing {
 }
 
 /// A rule for the names of objects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum NameRule {
     /// A lower-case domain.
     #[default]
@@ -134,6 +125,8 @@ pub enum NameRule {
     Dns1035Label,
     /// Any valid path segment.
     PathSegment,
+    /// A name without errors according to this function.
+    Checked(fn(&str) -> Vec<String>),
 }
 
 impl NameRule {
@@ -144,6 +137,7 @@ impl NameRule {
             Self::Dns1123Label => check_dns_1123_label(name),
             Self::Dns1035Label => check_dns_1035_label(name),
             Self::PathSegment => check_path_segment(name),
+            Self::Checked(check) => check(name),
         }
     }
 }
@@ -174,11 +168,21 @@ impl Strategy {
 impl Strategy {
     /// The fields that a write of an object of this version resets, as JSON pointers.
     pub fn reset_by_main(&self, version: &Version) -> Vec<&'static str> {
-        if version.subresources.status { vec!["/status"] } else { Vec::new() }
+        let spec = self.keeps_spec.then_some("/spec");
+        let status = version.subresources.status.then_some("/status");
+        spec.into_iter().chain(status).collect()
+    }
+
+    /// The fields that a write to `approval` resets, as JSON pointers.
+    pub fn reset_by_approval(&self) -> Vec<&'static str> {
+        vec!["/spec", "/status/certificate"]
     }
 
     /// The fields that a write to `status` resets, as JSON pointers.
     pub fn reset_by_status(&self, is_typed: bool) -> Vec<&'static str> {
+        if self.has_approval {
+            return vec!["/spec", "/status/conditions"];
+        }
         if !is_typed || !self.updates_metadata_with_status {
             return vec!["/metadata", "/spec"];
         }
@@ -207,6 +211,7 @@ impl Default for Strategy {
     fn default() -> Self {
         Self {
             names: NameRule::default(),
+            adds_name_suffix: true,
             has_generation: true,
             selectable: SelectableFields::default(),
             has_name_column: false,
@@ -224,6 +229,8 @@ impl Default for Strategy {
             held_by: None,
             prepare_for_deletion: None,
             has_finalize: false,
+            has_approval: false,
+            keeps_spec: false,
             is_garbage_collected: true,
             warning_without_propagation_policy: None,
             marked_by_time_alone: false,

@@ -11,9 +11,10 @@ use super::detached::Named;
 use super::respond::Responder;
 use super::write_context::WriteContext;
 use crate::error::ApiError;
+use crate::kind::ReviewHandler;
 use crate::quota;
 use crate::record::{AUDIT_ID, Record};
-use crate::verb::{self, SubresourceResponse, Write};
+use crate::verb::{self, Write};
 use crate::write::{self, CriticalSection, WriteOptions};
 
 impl Handler {
@@ -63,19 +64,20 @@ impl Mutation {
         let Self { context, write, mut responder, sent: _sent } = self;
         let attributes = context.attributes();
         match write {
-            Write::Review(review, submitted) => {
-                let (answer, warnings) = verb::review(&attributes, &review, submitted).await?;
-                Ok(responder.encoder.review(&answer, &warnings))
-            }
+            Write::Review(handler, submitted) => match &*handler {
+                ReviewHandler::PostTo(plural, subresource) => {
+                    let target = (*plural, *subresource);
+                    let posted = verb::post_to_subresource(&attributes, target, submitted).await?;
+                    Ok(responder.posted(posted))
+                }
+                ReviewHandler::Code(review) => {
+                    let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
+                    Ok(responder.encoder.review(&answer, &warnings))
+                }
+            },
             Write::CreateSubresource(handler, submitted) => {
-                let (response, warnings) =
-                    verb::create_subresource(&attributes, &handler, submitted).await?;
-                Ok(match response {
-                    SubresourceResponse::Object(answer) => {
-                        responder.encoder.review(&answer, &warnings)
-                    }
-                    SubresourceResponse::Success => responder.encoder.success(&warnings),
-                })
+                let posted = verb::create_subresource(&attributes, &handler, submitted).await?;
+                Ok(responder.posted(posted))
             }
             Write::Change(change) => {
                 let written = write::write(&attributes, change).await?;

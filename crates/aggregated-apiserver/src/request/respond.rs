@@ -9,7 +9,7 @@ use super::throttle::Permit;
 use crate::conversion::known;
 use crate::error::ApiError;
 use crate::storage::Versioned;
-use crate::verb::{Deleted, ListPage, WatchStream};
+use crate::verb::{Deleted, ListPage, SubresourceResponse, WatchStream};
 
 /// The encoder of a response, with its client and its slot.
 pub(super) struct Responder {
@@ -20,6 +20,17 @@ pub(super) struct Responder {
 }
 
 impl Responder {
+    /// Returns the response to an object that was posted to a subresource.
+    pub(super) fn posted(
+        &self,
+        (response, warnings): (SubresourceResponse, Vec<String>),
+    ) -> Response<Body> {
+        match response {
+            SubresourceResponse::Object(answer) => self.encoder.review(&answer, &warnings),
+            SubresourceResponse::Success => self.encoder.success(&warnings),
+        }
+    }
+
     /// Returns a response with one object, when there is memory for it.
     pub(super) async fn object(
         &self,

@@ -161,9 +161,9 @@ pub struct Args {
     #[arg(help_heading = OBJECTS, long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<AdmissionPluginName>,
 
-    /// Writes while the webhook configurations of the cluster cannot be read
+    /// Writes while the webhook configurations and admission policies of the cluster cannot be read
     ///
-    /// Fail refuses them (503). Ignore admits them without webhooks. Once the configurations have been read, the last known ones stay in
+    /// Fail refuses them (503). Ignore admits them without webhooks or policies. Once the configurations have been read, the last known ones stay in
     /// force.
     #[arg(help_heading = OBJECTS, long, value_enum, value_name = "POLICY", default_value_t = WebhookReadFailurePolicy::Fail)]
     pub webhook_configurations_failure_policy: WebhookReadFailurePolicy,
@@ -276,6 +276,8 @@ pub enum AdmissionPluginName {
     NamespaceLifecycle,
     /// Calls the mutating webhooks of the cluster.
     MutatingAdmissionWebhook,
+    /// Evaluates the ValidatingAdmissionPolicies of the cluster.
+    ValidatingAdmissionPolicy,
     /// Calls the validating webhooks of the cluster.
     ValidatingAdmissionWebhook,
     /// Refuses creates beyond the ResourceQuotas of the namespace.

@@ -18,7 +18,7 @@ use super::parsed_kinds::{computed_from, fault};
 use super::runtime_kinds::{Backends, RuntimeKinds, Shared};
 use super::webhooks::{ConfigurationSource, WebhookOptions};
 use crate::admission::{
-    AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
+    AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaStatuses, QuotaUsages, ResourceQuota,
 };
 use crate::backend::{
     self, BackendMemory, BackendStore, DirectReader, ErasedBackend, MetadataStore,
@@ -248,8 +248,11 @@ impl Assembled {
             options: limits.webhooks,
         };
         Box::pin(configured.add_webhooks(&mut admission)).await?;
-        let usages = match limits.enforces_quotas {
-            true => Some(enforce_quotas(&kinds, &*store, sources, &mut admission).await?),
+        let quotas = match limits.enforces_quotas {
+            true => {
+                let own = (!has_cluster).then_some(&cluster);
+                Some(enforce_quotas(&kinds, &*store, (sources, own), &mut admission).await?)
+            }
             false => None,
         };
         let handler = Handler::new(
@@ -270,7 +273,7 @@ impl Assembled {
             store.clone(),
             (bounds.window, windows),
             (Shared { shown, webhooks, patterns }, Backends::new(of_process, bounds.objects)),
-            (clock, usages),
+            (clock, quotas),
             (closing, Arc::clone(&refused)),
         );
         // The tasks start last, because an error after this line would leave them running.
@@ -334,20 +337,50 @@ fn is_in_namespaces(served: &ServedKind) -> bool {
     served.kind.is_namespaced() && served.is_written()
 }
 
-/// Counts the objects in namespaces, and adds the quota plugin. Returns the counts, to which kinds are added at run time.
+/// The accounting of a server that enforces quotas.
+pub(super) struct Quotas {
+    /// The usage, to which kinds are added at run time.
+    pub usages: QuotaUsages,
+    /// The statuses of the quotas, if the server stores them.
+    pub statuses: Option<QuotaStatuses>,
+}
+
+/// Counts the objects in namespaces, and adds the quota plugin. `own` is the client of a server to itself.
 async fn enforce_quotas(
     kinds: &ServedKinds,
     store: &dyn Store,
-    sources: Arc<Sources>,
+    (sources, own): (Arc<Sources>, Option<&Cluster>),
     admission: &mut AdmissionChain,
-) -> Result<QuotaUsages, StartError> {
-    let usages = QuotaUsages::default();
+) -> Result<Quotas, StartError> {
+    let stored = kinds.iter().find(|served| served.kind.qualified() == RESOURCE_QUOTAS);
+    let stored = stored.filter(|served| served.store().is_some());
+    let statuses = own.filter(|_| stored.is_some()).map(Cluster::quota_status_client);
+    let statuses = statuses.map(QuotaStatuses::new);
+    let (limits, usages) = match (&statuses, stored) {
+        (Some(statuses), _) => (statuses.limits(), statuses.usages()),
+        (None, Some(_)) => (QuotaLimits::default(), QuotaUsages::default()),
+        (None, None) => {
+            let quotas = FollowedObjects::new(sources, "no quota is enforced");
+            // Otherwise the quotas are watched once a kind in namespaces is added and used.
+            if kinds.iter().any(is_in_namespaces) {
+                quotas.open();
+            }
+            (QuotaLimits::of_cluster(quotas), QuotaUsages::default())
+        }
+    };
+    if let Some(quotas) = stored {
+        let collection = Collection::new(&quotas.kind.collection());
+        let followed = store.follow(&collection, Arc::new(limits.clone())).await;
+        followed.map_err(|error| fault(&quotas.kind, "storage", &error.to_string()))?;
+    }
     for served in kinds.iter().filter(|served| is_in_namespaces(served)) {
         count(served, &usages).await?;
     }
-    let quotas = quota_limits(kinds, store, sources).await?;
-    admission.set_last(Arc::new(ResourceQuota::new(quotas, usages.clone())));
-    Ok(usages)
+    admission.set_last(Arc::new(match &statuses {
+        Some(statuses) => ResourceQuota::of_stored(statuses.clone()),
+        None => ResourceQuota::new(limits, usages.clone()),
+    }));
+    Ok(Quotas { usages, statuses })
 }
 
 /// Counts the objects of a kind against quotas. Objects of a view are counted as objects of the kind behind the view.
@@ -359,26 +392,4 @@ async fn count(served: &ServedKind, usages: &QuotaUsages) -> Result<(), StartErr
     }
     let followed = store.follow(&collection, usages.counter(kind)).await;
     followed.map_err(|error| fault(kind, "storage", &error.to_string()))
-}
-
-/// The limits of quotas, from ResourceQuotas in this store or in the cluster.
-async fn quota_limits(
-    kinds: &ServedKinds,
-    store: &dyn Store,
-    sources: Arc<Sources>,
-) -> Result<QuotaLimits, StartError> {
-    let quotas = kinds.iter().find(|served| served.kind.qualified() == RESOURCE_QUOTAS);
-    let Some(quotas) = quotas.filter(|served| served.store().is_some()) else {
-        let quotas = FollowedObjects::new(sources, "no quota is enforced");
-        // Otherwise the quotas are watched once a kind in namespaces is added and used.
-        if kinds.iter().any(is_in_namespaces) {
-            quotas.open();
-        }
-        return Ok(QuotaLimits::of_cluster(quotas));
-    };
-    let limits = QuotaLimits::default();
-    let collection = Collection::new(&quotas.kind.collection());
-    let followed = store.follow(&collection, Arc::new(limits.clone())).await;
-    followed.map_err(|error| fault(&quotas.kind, "storage", &error.to_string()))?;
-    Ok(limits)
 }

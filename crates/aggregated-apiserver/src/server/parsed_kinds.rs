@@ -79,12 +79,17 @@ fn parse_one(registered: &Registered) -> Result<Kind, StartError> {
         .with_visibility(registered.visibility.clone()))
 }
 
-/// Rejects a kind if one of its names is taken by an earlier kind of its group.
+/// Rejects a kind if one of its names is taken by an earlier kind of its group. A view may show a kind of its own group in
+/// another version, with the same names.
 fn check_names(
     kind: &Kind,
     taken: &mut HashMap<(String, String), String>,
 ) -> Result<(), StartError> {
     let names = &kind.names;
+    let view = kind.view.as_ref();
+    if view.is_some_and(|view| view.group == kind.group && view.plural == names.plural) {
+        return Ok(());
+    }
     let own = [
         ("spec.names.plural", &names.plural),
         ("spec.names.kind", &names.kind),

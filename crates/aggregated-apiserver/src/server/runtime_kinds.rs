@@ -17,8 +17,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::assemble::Quotas;
 use super::{ca_bundle, parsed_kinds, stored_definition};
-use crate::admission::QuotaUsages;
+use crate::admission::QuotaStatuses;
 use crate::backend::BackendMemory;
 use crate::clock::Clock;
 use crate::conversion::ConversionWebhooks;
@@ -74,8 +75,8 @@ struct Parts {
     shared: Shared,
     backends: Backends,
     clock: Clock,
-    /// The counter of objects for quotas, if quotas are enforced.
-    usages: Option<QuotaUsages>,
+    /// The accounting of quotas, if quotas are enforced.
+    quotas: Option<Quotas>,
     closing: CancellationToken,
     /// The error that must stop the server, once it is known.
     refused: Arc<Failure>,
@@ -114,7 +115,7 @@ impl RuntimeKinds {
         store: Arc<dyn Store>,
         window: (usize, Arc<WindowBudget>),
         (shared, backends): (Shared, Backends),
-        (clock, usages): (Clock, Option<QuotaUsages>),
+        (clock, quotas): (Clock, Option<Quotas>),
         (closing, refused): (CancellationToken, Arc<Failure>),
     ) -> Self {
         let handler = Arc::downgrade(handler);
@@ -126,7 +127,7 @@ impl RuntimeKinds {
             shared,
             backends,
             clock,
-            usages,
+            quotas,
             closing,
             refused,
             caches,
@@ -218,7 +219,7 @@ impl RuntimeKinds {
                     |error: StoreError| parsed_kinds::fault(&kind, "storage", &error.to_string());
                 let (window, windows) = &self.0.window;
                 let cache = WatchCache::sharing(self.0.store.sequencer(), *window, windows);
-                let counter = self.0.usages.as_ref().map(|usages| usages.counter(&kind));
+                let counter = self.0.quotas.as_ref().map(|quotas| quotas.usages.counter(&kind));
                 let (store, collection) = (&*self.0.store, Collection::new(&qualified));
                 let readers = (Arc::clone(&cache), counter);
                 let followed = Followed::new(store, &collection, readers).await;
@@ -249,6 +250,11 @@ impl RuntimeKinds {
             before.ended.cancel();
         }
         Ok(())
+    }
+
+    /// The statuses of the ResourceQuotas that the server stores; `None` if it stores or enforces none.
+    pub fn quota_statuses(&self) -> Option<QuotaStatuses> {
+        self.0.quotas.as_ref()?.statuses.clone()
     }
 
     /// Calls this code after each update of the kind with this name (`foos.example.com`), with the name of the object.

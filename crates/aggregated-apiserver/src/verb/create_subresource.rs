@@ -6,11 +6,12 @@ use crate::error::{ApiError, Reason};
 use crate::kind::{
     RuleContext, SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
 };
-use crate::object::{Key, Tree};
+use crate::object::{Key, Tree, metadata};
 use crate::quota::Room;
 use crate::storage::Versioned;
 use crate::write::{
-    Attributes, Change, Draft, Live, Submitted, check_posted, check_preconditions, decode, write,
+    Attributes, Change, Draft, Live, Part, Submitted, check_posted, check_preconditions, decode,
+    write,
 };
 
 use super::delete::{check_options, delete_one};
@@ -49,10 +50,45 @@ async fn handle(
     let version = &handler.kind().storage;
     let mut draft =
         decode(handler.kind(), version, attributes.options.field_validation, submitted)?;
+    handle_decoded(attributes, handler, &mut draft, warnings).await
+}
+
+/// Handles an object of a kind that is posted to the subresource of another object, which has the same name. Returns
+/// warnings for the client.
+///
+/// # Errors
+/// Same as [`create_subresource`].
+pub async fn post_to_subresource(
+    attributes: &Attributes<'_>,
+    (plural, subresource): (&'static str, &'static str),
+    submitted: Submitted,
+) -> Result<(SubresourceResponse, Vec<String>), ApiError> {
+    let (kind, version) = (attributes.kind(), attributes.version);
+    let mut draft = decode(kind, version, attributes.options.field_validation, submitted)?;
+    let name = metadata::name(&draft.tree).to_owned();
+    let found = attributes.environment.kinds.find(&kind.group, &version.name, plural);
+    let absent = || ApiError::not_found(&kind.group, plural, &name);
+    let (served, version) = found.ok_or_else(absent)?;
+    let mut handlers = served.kind.subresource_handlers.iter();
+    let handler = handlers.find(|handler| handler.name() == subresource).ok_or_else(absent)?;
+    let part = Part::Handler(handler.name());
+    let attributes = Attributes { served, version, part, name: Some(&name), ..*attributes };
+    let mut warnings = Vec::new();
+    let response = handle_decoded(&attributes, handler, &mut draft, &mut warnings).await;
+    with_warnings(response, warnings)
+}
+
+async fn handle_decoded(
+    attributes: &Attributes<'_>,
+    handler: &SubresourceHandler,
+    draft: &mut Draft,
+    warnings: &mut Vec<String>,
+) -> Result<SubresourceResponse, ApiError> {
+    let version = &handler.kind().storage;
     warnings.append(&mut draft.warnings);
-    check_posted(attributes, handler.kind(), &mut draft)?;
+    check_posted(attributes, handler.kind(), draft)?;
     let key = attributes.key();
-    let Draft { tree: body, .. } = draft;
+    let body = std::mem::take(&mut draft.tree);
     let (object, _room) = current(attributes, &key).await?;
     let outcome = ask(attributes, handler, &key, &body, &object)?;
     drop(object);

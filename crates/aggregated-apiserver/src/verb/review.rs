@@ -1,7 +1,7 @@
 //! CREATE of a review. The review is answered and not stored.
 
 use crate::error::ApiError;
-use crate::kind::{ReviewError, ReviewHandler};
+use crate::kind::{Review, ReviewError};
 use crate::object::Tree;
 use crate::write::{Attributes, Submitted, admit_review};
 
@@ -11,12 +11,12 @@ use crate::write::{Attributes, Submitted, admit_review};
 /// 400 if the review cannot be answered, 422 if fields are invalid, and the errors of admission.
 pub async fn review(
     attributes: &Attributes<'_>,
-    review: &ReviewHandler,
+    review: &Review,
     submitted: Submitted,
 ) -> Result<(Tree, Vec<String>), ApiError> {
     let draft = admit_review(attributes, submitted).await?;
     let kind = attributes.kind();
-    let answered = review.answer(attributes.user, &draft.tree).await;
+    let answered = review(attributes.user, &draft.tree).await;
     let mut tree = answered.map_err(|refused| match refused {
         ReviewError::BadRequest(why) => ApiError::bad_request(why),
         // kube-apiserver names no kind here.

@@ -91,6 +91,9 @@ pub fn subresources(served: &ServedKind, version: &Version) -> Vec<ServedSubreso
     if kind.strategy.has_finalize {
         all.push(ServedSubresource::part(Part::Finalizers, &[Verb::Update], None));
     }
+    if kind.strategy.has_approval {
+        all.push(ServedSubresource::part(Part::Approval, changes, None));
+    }
     all.extend(kind.subresource_handlers.iter().map(|handler| ServedSubresource {
         name: handler.name(),
         verbs: Cow::Borrowed(&[Verb::Create]),

@@ -181,7 +181,7 @@ pub async fn validate_deletion(
     let kind = attributes.kind();
     let about = |made| {
         let request = attributes.admission_request(AdmissionOperation::Delete, key.name());
-        request.about(OldObject::Lazy(live, made))
+        request.about(OldObject::Lazy(live, made)).of_collection(attributes.name.is_none())
     };
     let is_handled = || {
         let request = about(OnceLock::new());
@@ -196,7 +196,6 @@ pub async fn validate_deletion(
         let _ = made.set(known(kind, attributes.account, live).await?);
     }
     let request = about(made).with_options(options()).at(None, Some(revision.into()));
-    let request = request.of_collection(attributes.name.is_none());
     // The object uses memory while plugins validate its deletion.
     let _room = attributes.account.room(size)?;
     let outcome = ask(attributes, None, &request, None).await;

@@ -32,6 +32,8 @@ pub enum Part {
     Scale,
     /// The finalizers of the spec, and the metadata.
     Finalizers,
+    /// The conditions in the status, and the metadata.
+    Approval,
     /// The fields that the handler of the subresource of this name changes.
     Handler(&'static str),
 }
@@ -44,6 +46,7 @@ impl Part {
             Self::Status => "status",
             Self::Scale => "scale",
             Self::Finalizers => "finalize",
+            Self::Approval => "approval",
             Self::Handler(name) => name,
         }
     }
@@ -197,6 +200,7 @@ impl<'a> Attributes<'a> {
     /// The context of validation rules.
     pub fn context(&self) -> RuleContext<'a> {
         let context = RuleContext::new(self.user, self.now, self.options.dry_run);
+        let context = context.of_subresource(self.part.subresource());
         context.restored(self.origin == Origin::Restored)
     }
 

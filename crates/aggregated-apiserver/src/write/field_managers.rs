@@ -125,7 +125,7 @@ pub(super) fn track(
         }
         // Code does not change `managedFields`.
         Part::Handler(_) => return Ok(kept.clone().into()),
-        Part::Status | Part::Scale | Part::Finalizers => (kept.clone(), true),
+        Part::Status | Part::Scale | Part::Finalizers | Part::Approval => (kept.clone(), true),
     };
     let tracked = if attributes.origin == Origin::Restored {
         reconcile(attributes, false, &mut managers).map(|_| managers)
@@ -274,6 +274,7 @@ pub(super) fn versions<'a>(attributes: &Attributes<'a>) -> Versions<'a> {
                 kind.strategy.reset_by_main(version)
             }
             Part::Status => kind.strategy.reset_by_status(kind.is_typed()),
+            Part::Approval => kind.strategy.reset_by_approval(),
             Part::Main | Part::Scale | Part::Finalizers | Part::Handler(_) => Vec::new(),
         };
         versions.with(named(&version.name), &version.schema, &reset)

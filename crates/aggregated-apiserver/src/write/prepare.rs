@@ -88,7 +88,7 @@ fn prepare_new(attributes: &Attributes<'_>, draft: &mut Draft) -> NameOrigin {
     let (kind, version, clock) =
         (attributes.kind(), attributes.version, attributes.environment.clock);
     let tree = &mut draft.tree;
-    let is_generated = stamp::stamp(tree, kind.strategy.has_generation, clock);
+    let is_generated = stamp::stamp(tree, &kind.strategy, clock);
     if let Some(rules) = kind.strategy_rules(version).filter(|_| draft.is_kind) {
         run(rules, kind, version, tree, &attributes.context());
     }

@@ -28,7 +28,7 @@ pub(super) fn restore_omitted(attributes: &Attributes<'_>, live: Option<&Live>, 
     let Some(live) = live else { return };
     match attributes.part {
         Part::Main | Part::Scale => attributes.kind().strategy.keep(&mut draft.tree, &live.tree),
-        Part::Status => {}
+        Part::Status | Part::Approval => {}
         // The change of a subresource handler may set fields that clients may not set.
         Part::Handler(_) => restore_system_fields(&mut draft.tree, &live.tree),
         Part::Finalizers => reset_to_finalizers(live, draft),
@@ -51,6 +51,7 @@ pub(super) fn reset_again(attributes: &Attributes<'_>, live: Option<&Live>, draf
         (None, _) => wipe_new(attributes, live, draft),
         (Some(live), Part::Main | Part::Scale) => reset_main(attributes, live, draft),
         (Some(live), Part::Status) => reset_to_status(attributes, live, draft),
+        (Some(live), Part::Approval) => reset_to_approval(live, draft),
         (Some(_), _) => restore_omitted(attributes, live, draft),
     }
 }
@@ -72,8 +73,11 @@ fn reset_main(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
     if kind.strategy.has_finalize {
         take_finalizers(&mut draft.tree, &live.tree);
     }
+    if kind.strategy.keeps_spec {
+        take(&mut draft.tree, &live.tree, "spec");
+    }
     if version.subresources.status {
-        take_status(&mut draft.tree, &live.tree);
+        take(&mut draft.tree, &live.tree, "status");
         // Code of the strategy fills in its own.
         if draft.is_kind && !kind.is_typed() {
             schema::fill_defaults(version.schema.root(), &mut draft.tree);
@@ -84,13 +88,25 @@ fn reset_main(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
 fn reset_to_status(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
     let (strategy, version) = (&attributes.kind().strategy, attributes.version);
     let given = std::mem::replace(&mut draft.tree, live.tree.clone());
-    take_status(&mut draft.tree, &given);
+    take(&mut draft.tree, &given, "status");
     if strategy.updates_metadata_with_status {
         take_metadata(&mut draft.tree, &given, strategy.metadata_reset_by_status);
     }
     if !draft.is_kind {
         // Objects that state another kind were not pruned.
         let _ = schema::normalize(version.schema.root(), &mut draft.tree, Malformed::Dropped);
+    }
+}
+
+fn reset_to_approval(live: &Live, draft: &mut Draft) {
+    let given = std::mem::replace(&mut draft.tree, live.tree.clone());
+    take_metadata(&mut draft.tree, &given, &[]);
+    let conditions = given.get("status").and_then(|status| status.get("conditions"));
+    let status = draft.tree.entry("status").or_insert_with(|| Value::Object(Tree::new()));
+    let Value::Object(status) = status else { return };
+    match conditions {
+        Some(conditions) => drop(status.insert("conditions".to_owned(), conditions.clone())),
+        None => drop(status.remove("conditions")),
     }
 }
 
@@ -135,11 +151,11 @@ pub(super) fn take_finalizers(tree: &mut Tree, other: &Tree) {
     }
 }
 
-/// Replaces the status by that of another state of the object.
-fn take_status(tree: &mut Tree, other: &Tree) {
-    tree.remove("status");
-    if let Some(status) = other.get("status") {
-        tree.insert("status".to_owned(), status.clone());
+/// Replaces a field by that of another state of the object.
+fn take(tree: &mut Tree, other: &Tree, field: &str) {
+    tree.remove(field);
+    if let Some(value) = other.get(field) {
+        tree.insert(field.to_owned(), value.clone());
     }
 }
 

@@ -101,7 +101,7 @@ pub async fn restore_unchecked(
     let Some((store, collection)) = served.store() else {
         return Err(ApiError::internal("what is not kept is written"));
     };
-    stamp::stamp(&mut tree, kind.strategy.has_generation, clock);
+    stamp::stamp(&mut tree, &kind.strategy, clock);
     let object = Object::from_tree(&tree).and_then(|object| kind.to_storage(object, version));
     let object = Arc::new(object.map_err(ApiError::internal)?);
     let commit = Commit {

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::clock::{Clock, to_rfc_3339};
 use crate::error::ApiError;
+use crate::kind::Strategy;
 use crate::object::{Tree, metadata};
 
 /// The largest part of a prefix that is used for a generated name, in bytes; same as kube-apiserver.
@@ -34,24 +35,30 @@ pub(super) fn wipe(tree: &mut Tree, keeps: bool, has_generation: bool) {
 
 /// Sets the missing fields: the name (if only a prefix is set), the uid, the creation time, and the generation for
 /// kinds that have one. Returns whether the name was generated.
-pub(super) fn stamp(tree: &mut Tree, has_generation: bool, clock: &Clock) -> bool {
+pub(super) fn stamp(tree: &mut Tree, strategy: &Strategy, clock: &Clock) -> bool {
     metadata::edit(tree, |metadata| {
         metadata.entry("uid").or_insert_with(|| clock.uid().to_string().into());
         metadata.entry("creationTimestamp").or_insert_with(|| to_rfc_3339(clock.now()).into());
-        if has_generation {
+        if strategy.has_generation {
             metadata.entry("generation").or_insert_with(|| 1.into());
         }
     });
     let is_generated = metadata::name(tree).is_empty() && metadata::prefix(tree).is_some();
     if is_generated {
-        rename(tree, clock);
+        rename(tree, strategy, clock);
     }
     is_generated
 }
 
 /// Generates a name from the prefix.
-fn rename(tree: &mut Tree, clock: &Clock) {
+fn rename(tree: &mut Tree, strategy: &Strategy, clock: &Clock) {
     let Some(prefix) = metadata::prefix(tree) else { return };
+    if !strategy.adds_name_suffix {
+        let name = prefix.to_owned();
+        return metadata::edit(tree, |metadata| {
+            drop(metadata.insert("name".to_owned(), name.into()));
+        });
+    }
     let mut limit = prefix.len().min(GENERATE_NAME_LIMIT);
     while !prefix.is_char_boundary(limit) {
         limit -= 1;

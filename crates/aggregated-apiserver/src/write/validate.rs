@@ -31,7 +31,7 @@ pub(super) async fn validate(
     let mut errors = match (old, attributes.part) {
         (None, _) => faults_of_new(kind, version, draft),
         (Some(old), Part::Main | Part::Scale) => faults(kind, version, draft, old),
-        (Some(old), Part::Status) => faults_of_status(kind, version, draft, old),
+        (Some(old), Part::Status | Part::Approval) => faults_of_status(kind, version, draft, old),
         (Some(_), Part::Finalizers | Part::Handler(_)) => Vec::new(),
     };
     // For its own kinds, kube-apiserver reports all errors, those of the metadata first.
@@ -46,7 +46,7 @@ pub(super) async fn validate(
         errors.extend(verdict.errors);
         warnings = verdict.warnings;
     }
-    if let (Part::Status, Some(rules), Some(old)) =
+    if let (Part::Status | Part::Approval, Some(rules), Some(old)) =
         (attributes.part, kind.strategy_rules(version), old)
     {
         let verdict = rules.judge_status(tree, old, &attributes.context().changing(old));
@@ -62,7 +62,7 @@ pub(super) async fn validate(
         }
     }
     let of_rules = match attributes.part {
-        Part::Finalizers | Part::Handler(_) => Vec::new(),
+        Part::Finalizers | Part::Approval | Part::Handler(_) => Vec::new(),
         Part::Status => judge_by_rules(attributes, tree, old, &mut errors).await?,
         Part::Main | Part::Scale if is_described(kind, version, draft, old) => {
             judge_by_rules(attributes, tree, old, &mut errors).await?

@@ -22,6 +22,7 @@ const NAMESPACES: &[(&str, &[(&str, &str)])] = &[
     ),
     ("noted", &[("pod-security.kubernetes.io/audit", "baseline")]),
     ("hooked", &[("hooked", "yes")]),
+    ("judged", &[("judged", "yes")]),
 ];
 
 const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
@@ -98,6 +99,24 @@ pub const REQUESTS: &[[&str; 4]] = &[
     ["DELETE", "!/api/v1/namespaces/hooked/configmaps/a", "", ""],
     ["DELETE", "!/api/v1/namespaces/hooked/configmaps", "", ""],
     ["DELETE", "!/api/v1/namespaces/hooked/secrets", "", ""],
+    [
+        "POST",
+        "!/api/v1/namespaces/judged/configmaps",
+        "json",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"size":"7"}}"#,
+    ],
+    [
+        "POST",
+        "!/api/v1/namespaces/judged/configmaps",
+        "json",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"},"data":{"size":"1"}}"#,
+    ],
+    [
+        "POST",
+        "!/api/v1/namespaces/judged/secrets",
+        "json",
+        r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#,
+    ],
 ];
 
 /// A list that a user without permissions requests.
@@ -169,7 +188,49 @@ fn configurations((url, ca): &(String, String)) -> [Value; 3] {
     ]
 }
 
-/// Creates the objects that the requests need, and waits until all webhooks are called.
+/// Policies with their bindings: one that audits and warns, and one that denies and audits.
+fn policies() -> [(&'static str, Value); 4] {
+    let version = "admissionregistration.k8s.io/v1";
+    let policy = |name: &str, resource: &str, validations: Value| {
+        json!({
+            "apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {
+                    "namespaceSelector": {"matchLabels": {"judged": "yes"}},
+                    "resourceRules": [{
+                        "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                        "resources": [resource],
+                    }],
+                },
+                "validations": validations,
+                "auditAnnotations": [
+                    {"key": "name", "valueExpression": "' <' + object.metadata.name + '> '"},
+                    {"key": "nothing", "valueExpression": "null"},
+                ],
+            },
+        })
+    };
+    let binding = |name: &str, actions: Value| {
+        json!({
+            "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": format!("{name}-everywhere")},
+            "spec": {"policyName": name, "validationActions": actions},
+        })
+    };
+    let of_maps = json!([
+        {"expression": "true"}, {"expression": "object.data.size < '5'", "message": "<large> & more"},
+    ]);
+    let of_secrets = json!([{"expression": "false", "message": "no Secrets"}]);
+    let (policies, bindings) = ("validatingadmissionpolicies", "validatingadmissionpolicybindings");
+    [
+        (policies, policy("secrets.example.com", "secrets", of_secrets)),
+        (bindings, binding("secrets.example.com", json!(["Deny", "Audit"]))),
+        (policies, policy("maps.example.com", "configmaps", of_maps)),
+        (bindings, binding("maps.example.com", json!(["Warn", "Audit"]))),
+    ]
+}
+
+/// Creates the objects that the requests need, and waits until all webhooks are called and all policies are evaluated.
 pub async fn set_up(server: &Server, hooks: &(String, String)) -> Result<()> {
     let create = |path: &str, object: &Value| Sent {
         method: "POST".to_owned(),
@@ -190,7 +251,20 @@ pub async fn set_up(server: &Server, hooks: &(String, String)) -> Result<()> {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}s");
         created(server, &create(&path, &configuration)).await?;
     }
+    for (resource, object) in policies() {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{resource}");
+        created(server, &create(&path, &object)).await?;
+    }
     let deadline = Instant::now() + PATIENCE;
+    // The binding of ConfigMaps was created last, so the other policy applies once this one warns.
+    let judged = "/api/v1/namespaces/judged/configmaps?dryRun=All";
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "try"}, "data": {"size": "7"},
+    });
+    while server.ask(&create(judged, &object)).await?.warnings.is_empty() {
+        ensure!(Instant::now() < deadline, "the policies are not evaluated");
+        tokio::task::yield_now().await;
+    }
     let path = "/api/v1/namespaces/hooked/configmaps?dryRun=All";
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "try"}});
     loop {
@@ -201,7 +275,7 @@ pub async fn set_up(server: &Server, hooks: &(String, String)) -> Result<()> {
             return Ok(());
         }
         ensure!(Instant::now() < deadline, "the webhooks are not called: {answer:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::task::yield_now().await;
     }
 }
 

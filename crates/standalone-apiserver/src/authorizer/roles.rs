@@ -131,7 +131,7 @@ impl<'a> Binding<'a> {
 }
 
 impl Granted<'_> {
-    /// The reason for which a request is allowed, in the words of kube-apiserver.
+    /// The reason for which a request is allowed: kube-apiserver's message.
     pub(super) fn reason(&self) -> String {
         let Binding { name, namespace, role, subject } = self.binding;
         let (kind, binding) = match namespace {

@@ -13,6 +13,7 @@ mod taint_nodes_by_condition;
 use aggregated_apiserver::Kinds;
 use aggregated_apiserver::admission::{AdmissionOperation, AdmissionRequest};
 
+use super::certificates::admission::CertificateSubjectRestriction;
 use super::resource::admin_access::DeviceAdminAccess;
 use claim_resize::ClaimResize;
 use default_class::{DefaultIngressClass, DefaultStorageClass};
@@ -37,6 +38,7 @@ pub(super) fn plugins(pod_security: PodSecurityConfiguration) -> Kinds {
         .with_admission_plugin(StorageObjectInUseProtection)
         .with_admission_plugin(ClaimResize)
         .with_admission_plugin(RuntimeClass)
+        .with_admission_plugin(CertificateSubjectRestriction)
         .with_admission_plugin(DefaultIngressClass)
         .with_admission_plugin(DeviceAdminAccess)
 }

@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::{
     ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet,
@@ -12,8 +13,10 @@ use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, Toke
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
 };
+use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler as OlderAutoscaler;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     Binding, ConfigMap, Endpoints, Event, LimitRange, Namespace, Node, PersistentVolume,
@@ -22,7 +25,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
-use k8s_openapi::api::networking::v1::{Ingress, IngressClass, NetworkPolicy};
+use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
+use k8s_openapi::api::networking::v1::{
+    IPAddress, Ingress, IngressClass, NetworkPolicy, ServiceCIDR,
+};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -53,6 +59,7 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<CSIDriver>();
         generator.subschema_for::<CSINode>();
         generator.subschema_for::<CSIStorageCapacity>();
+        generator.subschema_for::<CertificateSigningRequest>();
         generator.subschema_for::<ClusterRole>();
         generator.subschema_for::<ClusterRoleBinding>();
         generator.subschema_for::<ConfigMap>();
@@ -66,7 +73,9 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<Endpoints>();
         generator.subschema_for::<Event>();
         generator.subschema_for::<Eviction>();
+        generator.subschema_for::<FlowSchema>();
         generator.subschema_for::<HorizontalPodAutoscaler>();
+        generator.subschema_for::<IPAddress>();
         generator.subschema_for::<Ingress>();
         generator.subschema_for::<IngressClass>();
         generator.subschema_for::<Job>();
@@ -77,12 +86,14 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<NetworkPolicy>();
         generator.subschema_for::<NewEvent>();
         generator.subschema_for::<Node>();
+        generator.subschema_for::<OlderAutoscaler>();
         generator.subschema_for::<PersistentVolume>();
         generator.subschema_for::<PersistentVolumeClaim>();
         generator.subschema_for::<Pod>();
         generator.subschema_for::<PodDisruptionBudget>();
         generator.subschema_for::<PodTemplate>();
         generator.subschema_for::<PriorityClass>();
+        generator.subschema_for::<PriorityLevelConfiguration>();
         generator.subschema_for::<ReplicaSet>();
         generator.subschema_for::<ReplicationController>();
         generator.subschema_for::<ResourceClaim>();
@@ -95,8 +106,11 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<Secret>();
         generator.subschema_for::<Service>();
         generator.subschema_for::<ServiceAccount>();
+        generator.subschema_for::<ServiceCIDR>();
         generator.subschema_for::<StatefulSet>();
         generator.subschema_for::<StorageClass>();
+        generator.subschema_for::<ValidatingAdmissionPolicy>();
+        generator.subschema_for::<ValidatingAdmissionPolicyBinding>();
         generator.subschema_for::<ValidatingWebhookConfiguration>();
         generator.subschema_for::<VolumeAttachment>();
         generator.subschema_for::<VolumeAttributesClass>();

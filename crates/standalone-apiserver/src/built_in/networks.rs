@@ -130,6 +130,34 @@ fn faults_of_endpoint(text: &str) -> Vec<String> {
     faults.map(|(_, why)| why.to_owned()).collect()
 }
 
+/// Returns the errors of a name that must be an address in canonical form.
+pub(crate) fn faults_of_address_name(name: &str) -> Vec<String> {
+    let parsed = name.parse::<IpAddr>();
+    let why = match (parse_address(name), parsed) {
+        (None, _) => ADDRESS.to_owned(),
+        (Some(_), Err(_)) => "must not have leading 0s".to_owned(),
+        (Some(_), Ok(address)) if is_mapped(address) => {
+            "must not be an IPv4-mapped IPv6 address".to_owned()
+        }
+        (Some(_), Ok(address)) if address.to_string() != name => {
+            format!("must be in canonical form ({})", quote(&address.to_string()))
+        }
+        _ => return Vec::new(),
+    };
+    vec![why]
+}
+
+/// Checks a network in canonical form.
+pub(crate) fn check_canonical_network(at: &str, text: &str, faults: &mut FieldErrors) {
+    let before = faults.len();
+    let Some(network) = check_network(at, text, faults) else { return };
+    let canonical = format!("{}/{}", network.address, network.length);
+    if faults.len() == before && canonical != text {
+        let why = format!("must be in canonical form ({})", quote(&canonical));
+        faults.push(FieldError::invalid(at, quote(text), &why));
+    }
+}
+
 /// Checks an address in canonical form.
 pub(crate) fn check_canonical_address(at: &str, text: &str, faults: &mut FieldErrors) {
     let before = faults.len();
@@ -164,6 +192,12 @@ pub(crate) fn check_network(at: &str, text: &str, faults: &mut FieldErrors) -> O
     };
     faults.push(FieldError::invalid(at, quote(text), why));
     network
+}
+
+/// Whether these are two networks of the same IP family.
+pub(crate) fn are_of_one_family(texts: &[String]) -> bool {
+    let networks: Vec<Network> = texts.iter().filter_map(|text| Network::parse(text)).collect();
+    matches!(networks.as_slice(), [one, other] if one.address.is_ipv4() == other.address.is_ipv4())
 }
 
 /// Whether these are two networks, one of each IP family.

@@ -35,6 +35,30 @@ impl AdmissionRequest<'_> {
         Ok(converted)
     }
 
+    /// The representation of an object that clients read, in this version.
+    ///
+    /// # Errors
+    /// Same as [`in_version`](Self::in_version).
+    pub(in crate::admission) async fn shown_in_version<'t>(
+        &self,
+        object: Option<&'t Tree>,
+        version: &str,
+    ) -> Result<Option<Cow<'t, Tree>>, AdmissionError> {
+        match object {
+            Some(object) if self.is_converted(version) => {
+                self.in_version(object, version).await.map(|made| Some(Cow::Owned(made)))
+            }
+            Some(object) => self.shown(object).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether objects in this version are converted from that of the request. The form of a subresource has one
+    /// version.
+    pub(in crate::admission) fn is_converted(&self, version: &str) -> bool {
+        version != self.version && self.shown_kind().2 == self.kind
+    }
+
     /// Whether code converts objects of the kind to other versions.
     pub(in crate::admission) fn converts_by_code(&self) -> bool {
         self.served.kind.is_converted_by_code()

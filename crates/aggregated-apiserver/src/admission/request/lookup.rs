@@ -18,6 +18,24 @@ impl<'a> AdmissionRequest<'a> {
         served.store().is_some().then(|| Arc::clone(&served.cache))
     }
 
+    /// The kind with this name, and the version, if this server serves the kind and caches its objects.
+    pub(in crate::admission) fn kind_called(
+        &self,
+        api_version: &str,
+        kind: &str,
+    ) -> Option<(&'a ServedKind, &'a Version)> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let is_meant =
+            |served: &&ServedKind| served.kind.group == group && served.kind.names.kind == kind;
+        let served = self.kinds.iter().find(is_meant)?;
+        let is_cached = matches!(
+            served.backing,
+            Backing::Stored(_) | Backing::Virtual(_) | Backing::Computed(_)
+        );
+        let version = served.kind.version(version).filter(|_| is_cached)?;
+        Some((served, version))
+    }
+
     /// Looks up an object of a kind that this server serves: `find("farm.example.com/v1", "llamas", Some("default"),
     /// "dolly")`. The object includes the last write that was acknowledged, and has no resourceVersion.
     ///

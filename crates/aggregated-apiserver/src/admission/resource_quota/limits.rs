@@ -1,22 +1,117 @@
 //! The limits that the ResourceQuotas of each namespace set.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
+use super::amounts::Amounts;
+use super::outdated::{Extent, Outdated};
 use crate::cluster::FollowedObjects;
+use crate::kind::ObjectScopes;
 use crate::object::Key;
 use crate::schema::Quantity;
 use crate::storage::{LogEntry, LogReader};
 
-/// The limits of one ResourceQuota.
+/// The limits of one ResourceQuota, and its status.
 #[derive(Debug)]
 pub(super) struct Limit {
     /// The name of the quota.
     pub name: String,
+    /// The revision of the quota, if this server stores it.
+    pub revision: u64,
+    /// The quota.
+    pub quota: Arc<ResourceQuota>,
     /// The largest amount of each resource, by the name of the resource.
-    pub hard: BTreeMap<String, Quantity>,
+    pub hard: Amounts,
+    /// The scopes. All of them must apply to an object that the quota limits.
+    scopes: Vec<Scope>,
+    /// The limits in the status.
+    pub status_hard: Amounts,
+    /// The usage in the status; `None` if the status has none.
+    pub status_used: Option<Amounts>,
+}
+
+/// One scope of a quota.
+#[derive(Debug)]
+struct Scope {
+    name: String,
+    operator: String,
+    values: BTreeSet<String>,
+}
+
+impl Scope {
+    /// Whether the scope applies to an object with these scopes.
+    fn applies_to(&self, scopes: &ObjectScopes) -> bool {
+        let Some(of_object) = scopes.values.get(self.name.as_str()) else {
+            return scopes.flags.contains(self.name.as_str());
+        };
+        let mut of_object = of_object.iter();
+        match self.operator.as_str() {
+            "In" => of_object.any(|value| self.values.contains(value)),
+            "NotIn" => of_object.len() == 0 || of_object.any(|value| !self.values.contains(value)),
+            "DoesNotExist" => of_object.len() == 0,
+            _ => of_object.len() > 0,
+        }
+    }
+}
+
+impl Limit {
+    /// The limits of a quota.
+    pub fn of(quota: Arc<ResourceQuota>, revision: u64) -> Self {
+        let status = quota.status.as_ref();
+        let status_hard = amounts(status.and_then(|status| status.hard.as_ref()));
+        let status_used = status.and_then(|status| status.used.as_ref());
+        let status_used = status_used.filter(|used| !used.is_empty());
+        Self {
+            name: quota.metadata.name.clone().unwrap_or_default(),
+            revision,
+            hard: amounts(quota.spec.as_ref().and_then(|spec| spec.hard.as_ref())),
+            scopes: quota.spec.as_ref().map(scopes).unwrap_or_default(),
+            status_hard,
+            status_used: status_used.map(|used| amounts(Some(used))),
+            quota,
+        }
+    }
+
+    /// Whether the quota limits only the objects in some scopes.
+    pub fn has_scopes(&self) -> bool {
+        !self.scopes.is_empty()
+    }
+
+    /// Whether the quota limits objects with these scopes.
+    pub fn applies_to(&self, scopes: &ObjectScopes) -> bool {
+        self.scopes.iter().all(|scope| scope.applies_to(scopes))
+    }
+
+    /// The uid of the quota.
+    pub fn uid(&self) -> &str {
+        self.quota.metadata.uid.as_deref().unwrap_or_default()
+    }
+}
+
+fn amounts(amounts: Option<&BTreeMap<String, Amount>>) -> Amounts {
+    let parsed = amounts.into_iter().flatten().filter_map(|(resource, amount)| {
+        Some((resource.clone(), Quantity::parse(&amount.0).ok()?))
+    });
+    parsed.collect()
+}
+
+fn scopes(spec: &ResourceQuotaSpec) -> Vec<Scope> {
+    let named = spec.scopes.iter().flatten().map(|name| Scope {
+        name: name.clone(),
+        operator: "Exists".to_owned(),
+        values: BTreeSet::new(),
+    });
+    let selector = spec.scope_selector.as_ref();
+    let expressions = selector.and_then(|selector| selector.match_expressions.as_ref());
+    let selected = expressions.into_iter().flatten().map(|expression| Scope {
+        name: expression.scope_name.clone(),
+        operator: expression.operator.clone(),
+        values: expression.values.iter().flatten().cloned().collect(),
+    });
+    named.chain(selected).collect()
 }
 
 /// The limits of one namespace, by the names of their quotas.
@@ -31,12 +126,19 @@ struct Shared {
     by_namespace: Mutex<HashMap<String, OfNamespace>>,
     /// The source of the quotas, if this server does not store them.
     cluster: Option<FollowedObjects<ResourceQuota>>,
+    /// The namespaces whose quotas may have an outdated status.
+    outdated: Option<Arc<Outdated>>,
 }
 
 impl QuotaLimits {
     /// The limits of the quotas of the cluster.
     pub fn of_cluster(quotas: FollowedObjects<ResourceQuota>) -> Self {
-        Self(Arc::new(Shared { by_namespace: Mutex::default(), cluster: Some(quotas) }))
+        Self(Arc::new(Shared { cluster: Some(quotas), ..Shared::default() }))
+    }
+
+    /// The limits of quotas that this server stores. Namespaces with new and changed quotas are marked as outdated.
+    pub(super) fn marking(outdated: &Arc<Outdated>) -> Self {
+        Self(Arc::new(Shared { outdated: Some(Arc::clone(outdated)), ..Shared::default() }))
     }
 
     /// The limits of a namespace.
@@ -47,10 +149,31 @@ impl QuotaLimits {
         let mut by_namespace = self.lock();
         if let Some(quotas) = &self.0.cluster {
             for (key, quota) in quotas.take_changed() {
-                set(&mut by_namespace, &key, quota.as_deref());
+                set(&mut by_namespace, &key, quota.map(|quota| Limit::of(quota, 0)));
             }
         }
         by_namespace.get(namespace).into_iter().flat_map(|all| all.values().cloned()).collect()
+    }
+
+    /// The limits of one quota that this server stores.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<Limit>> {
+        self.lock().get(namespace)?.get(name).cloned()
+    }
+
+    /// The names of the quotas of a namespace that this server stores.
+    pub(super) fn names(&self, namespace: &str) -> Vec<String> {
+        let by_namespace = self.lock();
+        by_namespace.get(namespace).into_iter().flat_map(|all| all.keys().cloned()).collect()
+    }
+
+    /// The namespaces that have quotas.
+    pub(super) fn namespaces(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// Whether a namespace has quotas.
+    pub(super) fn has_quotas(&self, namespace: &str) -> bool {
+        self.lock().contains_key(namespace)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, OfNamespace>> {
@@ -62,41 +185,36 @@ impl QuotaLimits {
 impl LogReader for QuotaLimits {
     fn append(&self, entry: LogEntry) {
         let quota = entry.object.and_then(|object| serde_json::from_slice(&object.json()).ok());
-        set(&mut self.lock(), &entry.key, quota.as_ref());
+        let revision = entry.revision.number();
+        let limit = quota.map(|quota| Limit::of(Arc::new(quota), revision));
+        let spec = limit.as_ref().map(|limit| limit.quota.spec.clone());
+        let before = set(&mut self.lock(), &entry.key, limit);
+        let before = before.map(|before| before.quota.spec.clone());
+        if let (Some(outdated), Some(namespace)) = (&self.0.outdated, entry.key.namespace())
+            && before != spec
+        {
+            outdated.mark(namespace, Extent::Full);
+        }
     }
 }
 
-/// Records the limits of a quota, or its deletion.
-fn set(by_namespace: &mut HashMap<String, OfNamespace>, key: &Key, quota: Option<&ResourceQuota>) {
-    let Some(namespace) = key.namespace() else { return };
-    let limit = quota.and_then(|quota| limit(key.name(), quota));
+/// Records the limits of a quota, or its deletion. Returns the previous limits.
+fn set(
+    by_namespace: &mut HashMap<String, OfNamespace>,
+    key: &Key,
+    limit: Option<Limit>,
+) -> Option<Arc<Limit>> {
+    let namespace = key.namespace()?;
     let Some(limit) = limit else {
-        if let Some(of_namespace) = by_namespace.get_mut(namespace) {
-            of_namespace.remove(key.name());
-            if of_namespace.is_empty() {
-                by_namespace.remove(namespace);
-            }
+        let of_namespace = by_namespace.get_mut(namespace)?;
+        let before = of_namespace.remove(key.name());
+        if of_namespace.is_empty() {
+            by_namespace.remove(namespace);
         }
-        return;
+        return before;
     };
     let of_namespace = by_namespace.entry(namespace.to_owned()).or_default();
-    of_namespace.insert(key.name().to_owned(), Arc::new(limit));
-}
-
-/// The limits of a quota. A quota with scopes has none here, because only Pods and claims can match scopes.
-fn limit(name: &str, quota: &ResourceQuota) -> Option<Limit> {
-    let spec = quota.spec.as_ref()?;
-    let selector = spec.scope_selector.as_ref();
-    let expressions = selector.and_then(|selector| selector.match_expressions.as_ref());
-    let is_scoped = |count: Option<usize>| count.is_some_and(|count| count > 0);
-    if is_scoped(spec.scopes.as_ref().map(Vec::len)) || is_scoped(expressions.map(Vec::len)) {
-        return None;
-    }
-    let hard = spec.hard.iter().flatten();
-    let hard = hard.filter_map(|(resource, amount)| {
-        Some((resource.clone(), Quantity::parse(&amount.0).ok()?))
-    });
-    Some(Limit { name: name.to_owned(), hard: hard.collect() })
+    of_namespace.insert(key.name().to_owned(), Arc::new(limit))
 }
 
 #[cfg(test)]
@@ -105,25 +223,51 @@ mod tests {
     use futures::FutureExt;
     use serde_json::{Value, json};
 
-    fn quota(spec: &Value) -> Option<ResourceQuota> {
-        Some(serde_json::from_value(json!({"metadata": {"name": "q"}, "spec": spec})).unwrap())
+    fn limit(name: &str, spec: &Value) -> Limit {
+        let quota = json!({"metadata": {"name": name}, "spec": spec});
+        Limit::of(Arc::new(serde_json::from_value(quota).unwrap()), 1)
+    }
+
+    fn scopes(flags: &[&'static str], values: &[(&'static str, &[&str])]) -> ObjectScopes {
+        let values = values.iter();
+        ObjectScopes {
+            flags: flags.iter().copied().collect(),
+            values: values
+                .map(|(scope, values)| {
+                    (*scope, values.iter().map(|one| (*one).to_owned()).collect())
+                })
+                .collect(),
+        }
     }
 
     #[test]
-    fn quotas_with_scopes_allow_everything_here() {
-        let exists = json!({"scopeName": "BestEffort", "operator": "Exists"});
+    fn a_quota_with_scopes_limits_only_objects_in_all_its_scopes() {
+        let best_effort = scopes(&["BestEffort", "NotTerminating"], &[("PriorityClass", &[])]);
+        let urgent = scopes(&["NotBestEffort", "Terminating"], &[("PriorityClass", &["high"])]);
+        let other = ObjectScopes::default();
+        let selector = |scope: &str, operator: &str, values: &[&str]| {
+            let expression = json!({"scopeName": scope, "operator": operator, "values": values});
+            json!({"scopeSelector": {"matchExpressions": [expression]}})
+        };
+        let class = "PriorityClass";
         for (spec, expected) in [
-            (json!({"hard": {"pods": "1"}}), true),
-            (json!({"hard": {"pods": "1"}, "scopes": []}), true),
-            (json!({"hard": {"pods": "1"}, "scopes": ["BestEffort"]}), false),
-            (json!({"hard": {"pods": "1"}, "scopeSelector": {}}), true),
-            (json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": []}}), true),
-            (
-                json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [exists]}}),
-                false,
-            ),
+            (json!({}), [true, true, true]),
+            (json!({"scopes": []}), [true, true, true]),
+            (json!({"scopeSelector": {}}), [true, true, true]),
+            (json!({"scopes": ["BestEffort"]}), [true, false, false]),
+            (json!({"scopes": ["BestEffort", "Terminating"]}), [false, false, false]),
+            (json!({"scopes": ["PriorityClass"]}), [false, true, false]),
+            (selector("BestEffort", "Exists", &[]), [true, false, false]),
+            (selector(class, "Exists", &[]), [false, true, false]),
+            (selector(class, "DoesNotExist", &[]), [true, false, false]),
+            (selector(class, "In", &["high"]), [false, true, false]),
+            (selector(class, "In", &["low"]), [false, false, false]),
+            (selector(class, "NotIn", &["high"]), [true, false, false]),
+            (selector(class, "NotIn", &["low"]), [true, true, false]),
         ] {
-            assert_eq!(limit("q", &quota(&spec).unwrap()).is_some(), expected, "{spec}");
+            let limit = limit("q", &spec);
+            let actual = [&best_effort, &urgent, &other].map(|scopes| limit.applies_to(scopes));
+            assert_eq!(actual, expected, "{spec}");
         }
     }
 
@@ -134,14 +278,14 @@ mod tests {
             let limits = limits.of(namespace).now_or_never().unwrap();
             limits.iter().map(|limit| limit.name.clone()).collect::<Vec<_>>()
         };
-        let hard = quota(&json!({"hard": {"pods": "1", "cpu": "much"}}));
+        let hard = json!({"hard": {"pods": "1", "cpu": "much"}});
         for name in ["b", "a"] {
-            set(&mut limits.lock(), &Key::new(Some("n"), name), hard.as_ref());
+            set(&mut limits.lock(), &Key::new(Some("n"), name), Some(limit(name, &hard)));
         }
         assert_eq!(names("n"), ["a", "b"]);
         assert!(names("m").is_empty());
         let found = limits.of("n").now_or_never().unwrap();
-        assert_eq!(found[0].hard.keys().collect::<Vec<_>>(), ["pods"]);
+        assert_eq!(found[0].hard.names().collect::<Vec<_>>(), ["pods"]);
         for name in ["a", "b", "c"] {
             set(&mut limits.lock(), &Key::new(Some("n"), name), None);
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::admission::AdmissionRequest;
+use crate::admission::audit_annotations::go_json;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -57,7 +58,7 @@ impl Call<'_> {
         let (configuration, webhook) = (&self.hook.configuration, &self.hook.name);
         let note = Mutation { configuration, webhook, mutated };
         if let Ok(note) = serde_json::to_string(&note) {
-            self.request.annotate(&self.key("mutation"), &escaped(&note));
+            self.request.annotate(&self.key("mutation"), &go_json(&note));
         }
     }
 
@@ -67,49 +68,11 @@ impl Call<'_> {
             let operations: Vec<Operation> = serde_json::from_slice(sent).ok()?;
             let (configuration, webhook) = (&*self.hook.configuration, &*self.hook.name);
             let note = Patch { configuration, webhook, patch: operations, patch_type: "JSONPatch" };
-            serde_json::to_string(&note).ok().map(|note| escaped(&note))
+            serde_json::to_string(&note).ok().map(|note| go_json(&note))
         });
     }
 
     fn key(&self, of: &str) -> String {
         format!("{of}.webhook.admission.k8s.io/round_{}_index_{}", self.round, self.number)
-    }
-}
-
-/// Removes white space between the tokens of JSON, and escapes the characters in strings that Go escapes.
-fn escaped(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    let (mut is_string, mut is_escaped) = (false, false);
-    for character in json.chars() {
-        match character {
-            ' ' | '\n' | '\r' | '\t' if !is_string => continue,
-            '<' => text.push_str("\\u003c"),
-            '>' => text.push_str("\\u003e"),
-            '&' => text.push_str("\\u0026"),
-            '\u{2028}' => text.push_str("\\u2028"),
-            '\u{2029}' => text.push_str("\\u2029"),
-            other => text.push(other),
-        }
-        is_string ^= character == '"' && !is_escaped;
-        is_escaped = is_string && character == '\\' && !is_escaped;
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_is_compact_and_escaped_as_in_go() {
-        for (json, expected) in [
-            ("{ \"a\" : [ 1,\t2 ] }", "{\"a\":[1,2]}"),
-            (r#"{"a b":"c  d"}"#, r#"{"a b":"c  d"}"#),
-            (r#""a\" b \\" "#, r#""a\" b \\""#),
-            (r#""<&>\/""#, r#""\u003c\u0026\u003e\/""#),
-            ("\"\u{2028}\u{2029}\"", r#""\u2028\u2029""#),
-        ] {
-            assert_eq!(escaped(json), expected, "{json}");
-        }
     }
 }

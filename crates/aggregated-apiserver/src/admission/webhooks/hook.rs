@@ -9,7 +9,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::conditions::{self, Condition};
+use crate::admission::conditions;
+use crate::admission::expressions::Expression;
 
 const PORT: i32 = 443;
 /// The largest valid timeout, in seconds. Another release may have stored a larger one.
@@ -32,7 +33,7 @@ pub struct Hook {
     pub is_exact: bool,
     pub namespace_selector: LabelSelector,
     pub object_selector: LabelSelector,
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<Expression>,
     /// Whether the webhook may be called for dry runs.
     pub takes_dry_runs: bool,
     pub timeout: Duration,

@@ -1,18 +1,17 @@
 //! Mutating webhooks: they are called sequentially, and each gets the object as the previous ones have changed it.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use crate::admission::{AdmissionError, AdmissionObject, AdmissionRequest};
+use crate::admission::{AdmissionError, AdmissionObject, AdmissionRequest, LazyNamespaces};
 
 use super::annotations::Call;
 use super::answer::{self, Answer};
 use super::ask::{Failure, ask};
 use super::hook::{Hook, Hooks};
 use super::review::Question;
-use super::{LazyNamespaces, Tree, matching};
+use super::{Tree, matching};
 
 /// The calls of the webhooks for one write, for the second call of the plugins. A number is the index of a webhook in
 /// `hooks`.
@@ -96,7 +95,7 @@ pub(super) async fn judge_deletion(
         if !matching::is_called((hook, version), request, None, namespaces).await? {
             continue;
         }
-        let old = in_version(request, request.old_object(), version).await?;
+        let old = request.shown_in_version(request.old_object(), version).await?;
         let question = Question { request, version, object: None, old: old.as_deref() };
         let judged = match ask(hook, &question, true).await {
             Ok(answer) => check_unchanged(hook, request, &answer),
@@ -134,9 +133,11 @@ async fn ask_about(
     object: &mut AdmissionObject<'_>,
 ) -> Result<bool, Failure> {
     let request = call.request;
-    let shown = in_version(request, Some(&*object), version).await.map_err(Failure::Refused)?;
+    let shown =
+        request.shown_in_version(Some(&*object), version).await.map_err(Failure::Refused)?;
     let shown = shown.unwrap_or_default();
-    let old = in_version(request, request.old_object(), version).await.map_err(Failure::Refused)?;
+    let old =
+        request.shown_in_version(request.old_object(), version).await.map_err(Failure::Refused)?;
     let question = Question { request, version, object: Some(&shown), old: old.as_deref() };
     let answer = ask(call.hook, &question, true).await;
     let patched = match answer {
@@ -153,7 +154,7 @@ async fn ask_about(
     let Some((patched, patch)) = patched? else { return Ok(false) };
     drop(shown);
     call.note_patch(&patch);
-    let patched = match is_converted(request, version) {
+    let patched = match request.is_converted(version) {
         false => patched,
         true => request.in_version(&patched, request.version).await.map_err(Failure::Refused)?,
     };
@@ -188,24 +189,4 @@ fn patched(
 
 fn unfit(why: String) -> Failure {
     Failure::Refused(AdmissionError::internal(why))
-}
-
-/// An object in the version that a webhook accepts.
-pub(super) async fn in_version<'t>(
-    request: &AdmissionRequest<'_>,
-    object: Option<&'t Tree>,
-    version: &str,
-) -> Result<Option<Cow<'t, Tree>>, AdmissionError> {
-    match object {
-        Some(object) if is_converted(request, version) => {
-            request.in_version(object, version).await.map(|made| Some(Cow::Owned(made)))
-        }
-        Some(object) => request.shown(object).map(Some),
-        None => Ok(None),
-    }
-}
-
-/// Whether a webhook accepts another version than that of the request. The form of a subresource has one version.
-fn is_converted(request: &AdmissionRequest<'_>, version: &str) -> bool {
-    version != request.version && request.shown_kind().2 == request.kind
 }

@@ -1,7 +1,7 @@
 //! The webhooks that are configured now, from configurations of the cluster or of this server.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -10,8 +10,9 @@ use k8s_openapi::api::admissionregistration::v1::{
 use serde::de::DeserializeOwned;
 
 use super::hook::{Hook, Hooks};
-use crate::admission::AdmissionError;
-use crate::cluster::{FollowedObjects, SourceType, Sources, resource_name};
+use crate::admission::configurations::ClusterConfigurations;
+use crate::admission::{AdmissionError, UnreadConfigurations};
+use crate::cluster::{FollowedObjects, SourceType, Sources};
 use crate::storage::{LogEntry, LogReader};
 use crate::watch_cache::SourceState;
 use crate::webhook::Calls;
@@ -48,16 +49,6 @@ impl Configuration for ValidatingWebhookConfiguration {
     }
 }
 
-/// The consequence of configurations that cannot be read from the cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnreadConfigurations {
-    /// Writes are refused with 503.
-    #[default]
-    Refuse,
-    /// Writes are admitted without the webhooks.
-    Admit,
-}
-
 /// The webhooks of all configurations of a type, in the order of the names of their configurations.
 pub struct Registry<K> {
     by_configuration: Mutex<BTreeMap<String, Vec<Arc<Hook>>>>,
@@ -65,20 +56,6 @@ pub struct Registry<K> {
     /// The calls of this server, with their common limits.
     calls: Arc<Calls>,
     cluster: Option<ClusterConfigurations<K>>,
-}
-
-/// The configurations of the cluster.
-struct ClusterConfigurations<K> {
-    sources: Arc<Sources>,
-    /// The watch, which starts with the server, or with the first write to a kind that was added at run time.
-    followed: OnceLock<FollowedObjects<K>>,
-    unread: UnreadConfigurations,
-}
-
-impl<K: Configuration> ClusterConfigurations<K> {
-    fn followed(&self) -> &FollowedObjects<K> {
-        self.followed.get_or_init(|| FollowedObjects::new(Arc::clone(&self.sources), MISSING))
-    }
 }
 
 impl<K: Configuration> Registry<K> {
@@ -93,7 +70,7 @@ impl<K: Configuration> Registry<K> {
         unread: UnreadConfigurations,
         calls: Arc<Calls>,
     ) -> Self {
-        let cluster = ClusterConfigurations { sources, followed: OnceLock::new(), unread };
+        let cluster = ClusterConfigurations::new(sources, unread, MISSING);
         Self { cluster: Some(cluster), ..Self::of_store(calls) }
     }
 
@@ -107,13 +84,10 @@ impl<K: Configuration> Registry<K> {
     /// The webhooks; `None` if they are not known.
     pub(super) fn known(&self) -> Option<Arc<Hooks>> {
         if let Some(cluster) = &self.cluster {
-            let followed = cluster.followed();
-            if !are_known(followed) {
+            if !cluster.are_known() {
                 return None;
             }
-            if followed.have_changed() {
-                self.take_changed(followed);
-            }
+            self.take_changed(cluster.followed());
         }
         Some(self.hooks.load_full())
     }
@@ -123,41 +97,23 @@ impl<K: Configuration> Registry<K> {
     /// # Errors
     /// 503 if the configurations cannot be read, and writes are refused then.
     pub(super) async fn hooks(&self) -> Result<Arc<Hooks>, AdmissionError> {
-        if let Some(hooks) = self.known() {
-            return Ok(hooks);
+        if let Some(cluster) = &self.cluster {
+            cluster.settled(K::PLUGIN, "the webhooks of the cluster").await?;
         }
-        let Some(cluster) = &self.cluster else { return Ok(self.hooks.load_full()) };
-        cluster.followed().settled().await;
-        match self.known() {
-            Some(hooks) => Ok(hooks),
-            None if cluster.unread == UnreadConfigurations::Admit => Ok(self.hooks.load_full()),
-            None => Err(AdmissionError::unavailable(format!(
-                "{}: the webhooks of the cluster are unknown: {}",
-                K::PLUGIN,
-                explain(cluster.followed()),
-            ))),
-        }
+        Ok(self.known().unwrap_or_else(|| self.hooks.load_full()))
     }
 
     /// The state of the configurations as a source, once they are followed. A cluster without the API has none.
     pub fn source(&self) -> Option<SourceState> {
-        let followed = self.cluster.as_ref()?.followed.get()?;
-        let status = followed.status();
-        let is_absent = status.failure.as_ref().is_some_and(|failure| failure.is_absent);
-        (!is_absent).then(|| SourceState {
-            resource: resource_name::<K>(),
-            is_synced: status.is_synced,
-            is_rightly_absent: false,
-            unseen_since: status.failure.as_ref().map(|failure| failure.since),
-            watch_error: status.failure.map(|failure| failure.why),
-            excess: status.excess,
-            unreadable: status.unreadable,
-            is_left_out: None,
-        })
+        self.cluster.as_ref()?.source()
     }
 
     fn take_changed(&self, followed: &FollowedObjects<K>) {
+        // The lock comes first: a concurrent call that takes the changes publishes them before it is released.
         let mut by_configuration = self.lock();
+        if !followed.have_changed() {
+            return;
+        }
         for (key, configuration) in followed.take_changed() {
             set(&mut by_configuration, key.name(), self.hooks_of(configuration.as_deref()));
         }
@@ -195,23 +151,5 @@ fn set(all: &mut BTreeMap<String, Vec<Arc<Hook>>>, name: &str, hooks: Vec<Arc<Ho
     match hooks.is_empty() {
         true => drop(all.remove(name)),
         false => drop(all.insert(name.to_owned(), hooks)),
-    }
-}
-
-/// Whether all configurations are known. A cluster that does not serve their API has none.
-fn are_known<K: SourceType>(followed: &FollowedObjects<K>) -> bool {
-    followed.are_complete() || followed.status().failure.is_some_and(|failure| failure.is_absent)
-}
-
-/// The reason why the configurations are unknown.
-fn explain<K: SourceType>(followed: &FollowedObjects<K>) -> String {
-    let (resource, status) = (resource_name::<K>(), followed.status());
-    match (status.excess, status.failure) {
-        (Some(excess), _) => format!("{resource} are not stored: {excess}"),
-        (None, Some(failure)) => format!("{resource} cannot be listed: {}", failure.why),
-        (None, None) if status.is_synced => {
-            format!("{} of {resource} cannot be decoded", status.unreadable)
-        }
-        (None, None) => format!("{resource} have not been listed yet"),
     }
 }

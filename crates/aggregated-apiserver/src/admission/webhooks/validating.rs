@@ -1,13 +1,12 @@
 //! Validating webhooks: they are called concurrently.
 
-use crate::admission::{AdmissionError, AdmissionRequest};
+use crate::admission::{AdmissionError, AdmissionRequest, LazyNamespaces};
 use futures::future::join_all;
 
 use super::ask::ask;
 use super::hook::Hooks;
-use super::mutating::in_version;
 use super::review::Question;
-use super::{LazyNamespaces, Tree, annotations, matching};
+use super::{Tree, annotations, matching};
 
 /// Calls webhooks to validate an object, or its deletion.
 ///
@@ -27,8 +26,8 @@ pub(super) async fn validate(
         }
     }
     let judged = asked.into_iter().enumerate().map(|(number, (hook, version))| async move {
-        let shown = in_version(request, object, version).await?;
-        let old = in_version(request, request.old_object(), version).await?;
+        let shown = request.shown_in_version(object, version).await?;
+        let old = request.shown_in_version(request.old_object(), version).await?;
         let (shown, old) = (shown.as_deref(), old.as_deref());
         let question = Question { request, version, object: shown, old };
         match ask(hook, &question, false).await {

@@ -399,9 +399,10 @@ impl<K> SourceInformer<K> {
         contents.synced = true;
         contents.excess = None;
         contents.failure = None;
-        drop(contents);
         self.reserved.store(0, Ordering::Relaxed);
+        // A reader that finds the informer synced must find the keys of the first objects too.
         notify_followers(followers, changed);
+        drop(contents);
     }
 
     /// Removes all objects, because they exceed a memory limit.

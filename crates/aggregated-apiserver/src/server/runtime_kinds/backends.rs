@@ -169,7 +169,7 @@ impl RuntimeKinds {
         let store = open_backend(kind, backend, revisions, store).await?;
         let (visibility, mut tasks) = self.follow_visibility(kind);
         let collection = Collection::new(&kind.collection());
-        let counter = self.0.usages.as_ref().map(|usages| usages.counter(kind));
+        let counter = self.0.quotas.as_ref().map(|quotas| quotas.usages.counter(kind));
         let followed = Followed::new(&*store, &collection, (cache.clone(), counter)).await;
         tasks.spawn(backend::run(Arc::clone(&store), cache).boxed());
         let ended = CancellationToken::new();

@@ -37,12 +37,13 @@ where
     }
 }
 
-fn strategy() -> Strategy {
+/// The strategy of configurations, policies and bindings.
+pub(super) fn strategy() -> Strategy {
     Strategy { has_generation: true, ..requiring_resource_version() }
 }
 
 /// Warns about a name that is reserved for configurations in files.
-fn warnings(metadata: &ObjectMeta) -> Vec<String> {
+pub(super) fn warnings(metadata: &ObjectMeta) -> Vec<String> {
     if !metadata.name.as_ref().is_some_and(|name| name.ends_with(STATIC_SUFFIX)) {
         return Vec::new();
     }

@@ -18,7 +18,7 @@ use crate::built_in::label_selector;
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// The valid side effects. Webhooks with other side effects cannot be called for dry runs.
 const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
-/// The largest number of match conditions of a webhook.
+/// The largest number of match conditions of a webhook or a policy.
 const MOST_CONDITIONS: usize = 64;
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
@@ -118,10 +118,17 @@ fn check(webhook: &Webhook<'_>, at: &str, faults: &mut FieldErrors) {
     let policy = webhook.reinvocation_policy;
     check_one_of(format!("{at}.reinvocationPolicy"), policy, &policies, faults);
     check_client_config(webhook.client_config, &format!("{at}.clientConfig"), faults);
-    check_conditions(webhook.match_conditions, &format!("{at}.matchConditions"), faults);
+    let conditions = webhook.match_conditions;
+    check_conditions(conditions, &format!("{at}.matchConditions"), check_match_condition, faults);
 }
 
-fn check_conditions(conditions: &[MatchCondition], at: &str, faults: &mut FieldErrors) {
+/// Checks match conditions, whose expressions `check` compiles.
+pub(super) fn check_conditions(
+    conditions: &[MatchCondition],
+    at: &str,
+    check: impl Fn(&str) -> Result<(), String>,
+    faults: &mut FieldErrors,
+) {
     if conditions.len() > MOST_CONDITIONS {
         faults.push(FieldError::too_many(at, conditions.len(), MOST_CONDITIONS as u64));
     }
@@ -132,7 +139,7 @@ fn check_conditions(conditions: &[MatchCondition], at: &str, faults: &mut FieldE
         let expression = expression.trim();
         if expression.is_empty() {
             faults.push(FieldError::required(at_expression, ""));
-        } else if let Err(why) = check_match_condition(expression) {
+        } else if let Err(why) = check(expression) {
             faults.push(FieldError::invalid(at_expression, quote(expression), &why));
         }
         if name.is_empty() {
@@ -201,7 +208,8 @@ fn check_review_versions(versions: &[String], at: &str, faults: &mut FieldErrors
     }
 }
 
-fn check_rule(rule: &RuleWithOperations, at: &str, faults: &mut FieldErrors) {
+/// Checks a rule of a webhook or a policy.
+pub(super) fn check_rule(rule: &RuleWithOperations, at: &str, faults: &mut FieldErrors) {
     let list = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
     let operations = list(&rule.operations);
     check_wildcard(&operations, "other operations", &format!("{at}.operations"), faults);

@@ -5,15 +5,17 @@ mod metrics;
 mod validation;
 
 use aggregated_apiserver::Validation;
+use k8s_openapi::Metadata;
 use k8s_openapi::api::autoscaling::v2::{
     HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscaler, MetricSpec, MetricTarget,
     ResourceMetricSource,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::built_in::cell_texts::UNSET;
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy::without_generation;
-use validation::{validate, validate_status};
+pub(super) use validation::{validate, validate_status};
 
 /// The default target: the CPU utilization in percent of the requests of Pods.
 const CPU_UTILIZATION: i32 = 80;
@@ -34,33 +36,64 @@ pub(crate) fn row() -> Row<HorizontalPodAutoscaler> {
 }
 
 fn columns() -> Vec<Column<HorizontalPodAutoscaler>> {
+    columns_of(summary, targets)
+}
+
+/// The fields in the columns that every version of an autoscaler has.
+pub(super) struct Summary<'a> {
+    pub(super) target_kind: &'a str,
+    pub(super) target_name: &'a str,
+    pub(super) min_replicas: Option<i32>,
+    pub(super) max_replicas: i32,
+    pub(super) current_replicas: Option<i32>,
+}
+
+/// The columns of a version of autoscalers. `targets` formats the metrics, which versions have in different fields.
+pub(super) fn columns_of<K>(
+    summary: fn(&K) -> Summary<'_>,
+    targets: fn(&K) -> String,
+) -> Vec<Column<K>>
+where
+    K: Metadata<Ty = ObjectMeta> + 'static,
+{
     vec![
-        Column::computed("Reference", |autoscaler: &HorizontalPodAutoscaler, _| {
-            let target = &autoscaler.spec.scale_target_ref;
-            format!("{}/{}", target.kind, target.name)
+        Column::computed("Reference", move |autoscaler: &K, _| {
+            let summary = summary(autoscaler);
+            format!("{}/{}", summary.target_kind, summary.target_name)
         }),
-        Column::computed("Targets", |autoscaler: &HorizontalPodAutoscaler, _| {
-            let status = autoscaler.status.as_ref();
-            let current = status.and_then(|status| status.current_metrics.as_deref());
-            let metrics = autoscaler.spec.metrics.as_deref();
-            metric_cells::shown(metrics.unwrap_or_default(), current.unwrap_or_default())
-        }),
-        Column::computed("MinPods", |autoscaler: &HorizontalPodAutoscaler, _| {
-            let least = autoscaler.spec.min_replicas;
+        Column::computed("Targets", move |autoscaler: &K, _| targets(autoscaler)),
+        Column::computed("MinPods", move |autoscaler: &K, _| {
+            let least = summary(autoscaler).min_replicas;
             least.map_or_else(|| UNSET.to_owned(), |least| least.to_string())
         }),
-        Column::computed("MaxPods", |autoscaler: &HorizontalPodAutoscaler, _| {
-            autoscaler.spec.max_replicas
-        }),
-        Column::computed("Replicas", |autoscaler: &HorizontalPodAutoscaler, _| {
-            let status = autoscaler.status.as_ref();
-            status.and_then(|status| status.current_replicas).unwrap_or_default()
+        Column::computed("MaxPods", move |autoscaler: &K, _| summary(autoscaler).max_replicas),
+        Column::computed("Replicas", move |autoscaler: &K, _| {
+            summary(autoscaler).current_replicas.unwrap_or_default()
         }),
         Column::age(),
     ]
 }
 
-fn prepare(autoscaler: &mut HorizontalPodAutoscaler) {
+fn summary(autoscaler: &HorizontalPodAutoscaler) -> Summary<'_> {
+    let (spec, status) = (&autoscaler.spec, autoscaler.status.as_ref());
+    Summary {
+        target_kind: &spec.scale_target_ref.kind,
+        target_name: &spec.scale_target_ref.name,
+        min_replicas: spec.min_replicas,
+        max_replicas: spec.max_replicas,
+        current_replicas: status.and_then(|status| status.current_replicas),
+    }
+}
+
+/// The current and wanted values of the metrics of an autoscaler.
+pub(super) fn targets(autoscaler: &HorizontalPodAutoscaler) -> String {
+    let status = autoscaler.status.as_ref();
+    let current = status.and_then(|status| status.current_metrics.as_deref());
+    let metrics = autoscaler.spec.metrics.as_deref();
+    metric_cells::shown(metrics.unwrap_or_default(), current.unwrap_or_default())
+}
+
+pub(super) fn prepare(autoscaler: &mut HorizontalPodAutoscaler) {
     let spec = &mut autoscaler.spec;
     spec.min_replicas.get_or_insert(1);
     if spec.metrics.as_ref().is_none_or(Vec::is_empty) {

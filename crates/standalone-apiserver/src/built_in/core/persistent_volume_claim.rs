@@ -1,5 +1,6 @@
 //! PersistentVolumeClaims.
 
+mod quota_usage;
 mod validation;
 
 use aggregated_apiserver::strategy::{FilledField, QuotaUsage};
@@ -49,7 +50,7 @@ fn strategy() -> Strategy {
     Strategy {
         filled_by_system: FILLED,
         returns_deleted_object: true,
-        quota_usage: QuotaUsage::CountAs("persistentvolumeclaims"),
+        quota_usage: QuotaUsage::Evaluated(&quota_usage::ClaimEvaluator),
         ..without_generation()
     }
 }

@@ -1,6 +1,6 @@
 //! Pods.
 
-mod binding;
+pub(crate) mod binding;
 mod cells;
 mod eviction;
 mod extended_claim;
@@ -120,7 +120,7 @@ fn strategy() -> Strategy {
         returns_deleted_object: true,
         grace_period: Some(grace_period),
         kept_if_omitted: &["/spec/priority", "/spec/preemptionPolicy"],
-        quota_usage: QuotaUsage::Computed(quota_usage::of),
+        quota_usage: QuotaUsage::Evaluated(&quota_usage::PodEvaluator),
         filled_by_system: FILLED,
         ..common()
     }

@@ -66,7 +66,7 @@ fn strategy() -> Strategy {
         returns_deleted_object: true,
         allows_create_on_update: true,
         storage_prefix: StoragePrefix::Named("services/specs"),
-        quota_usage: QuotaUsage::Computed(quota_usage::of),
+        quota_usage: QuotaUsage::Evaluated(&quota_usage::ServiceEvaluator),
         filled_by_system: FILLED,
         ..common()
     }

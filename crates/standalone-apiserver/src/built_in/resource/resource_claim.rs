@@ -1,5 +1,8 @@
 //! ResourceClaims.
 
+mod quota_usage;
+
+use aggregated_apiserver::strategy::QuotaUsage;
 use aggregated_apiserver::{Strategy, Validation};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
@@ -25,6 +28,7 @@ fn strategy() -> Strategy {
     Strategy {
         returns_deleted_object: true,
         updates_metadata_with_status: false,
+        quota_usage: QuotaUsage::Evaluated(&quota_usage::ClaimEvaluator),
         ..without_generation()
     }
 }

@@ -35,7 +35,7 @@ async fn exempt_namespaces_users_and_runtime_classes_meet_no_level() {
     }));
     let tokens = ServiceAccountTokens::new(&KeyPair::generate().unwrap()).unwrap();
     let kinds = built_in::kinds(&tokens, configuration.unwrap(), PodHandlers::default()).unwrap();
-    let kinds = kinds.kind(built_in::events().unwrap());
+    let kinds = kinds.merge(built_in::views().unwrap());
     let server = ApiServer::new("test", kinds).with_audit(&audit_of_pods(folder.path())).unwrap();
     let server = server.in_process(ClusterClient::Loopback).await.unwrap();
     let as_admin = server.client(admin());
@@ -137,7 +137,7 @@ async fn labels_of_an_exempt_namespace_are_reported_as_ignored() {
     }));
     let tokens = ServiceAccountTokens::new(&KeyPair::generate().unwrap()).unwrap();
     let kinds = built_in::kinds(&tokens, configuration.unwrap(), PodHandlers::default()).unwrap();
-    let kinds = kinds.kind(built_in::events().unwrap());
+    let kinds = kinds.merge(built_in::views().unwrap());
     let server = ApiServer::new("test", kinds).in_process(ClusterClient::Loopback).await.unwrap();
     let client = server.client(admin());
     let namespace = |name: &str| {

@@ -13,7 +13,7 @@ use crate::built_in::checks::{FieldErrors, check_not_negative, check_one_of, che
 const LONGEST_PERIOD: i32 = 1_800;
 const LONGEST_WINDOW: i32 = 3_600;
 
-pub(super) fn validate(
+pub(in crate::built_in::autoscaling) fn validate(
     autoscaler: &HorizontalPodAutoscaler,
     old: Option<&HorizontalPodAutoscaler>,
 ) -> FieldErrors {
@@ -60,7 +60,9 @@ pub(super) fn validate(
     faults
 }
 
-pub(super) fn validate_status(autoscaler: &HorizontalPodAutoscaler) -> FieldErrors {
+pub(in crate::built_in::autoscaling) fn validate_status(
+    autoscaler: &HorizontalPodAutoscaler,
+) -> FieldErrors {
     let mut faults = Vec::new();
     let Some(status) = &autoscaler.status else { return faults };
     check_not_negative("status.currentReplicas", status.current_replicas, &mut faults);

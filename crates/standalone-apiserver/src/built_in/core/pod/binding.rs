@@ -1,13 +1,23 @@
 //! `pods/binding`: a scheduler binds a Pod to a node.
 
-use aggregated_apiserver::FieldError;
 use aggregated_apiserver::strategy::{SubresourceError, SubresourceOutcome, SubresourceRequest};
+use aggregated_apiserver::{FieldError, Kind};
 use k8s_openapi::api::core::v1::Binding;
 use serde_json::{Map, Value, json};
 
 use super::{check_name, set_condition};
+use crate::built_in::TYPES;
 use crate::built_in::checks::quote;
-use crate::built_in::row::PostedSubresource;
+use crate::built_in::row::{BuiltInKindError, PostedSubresource, review};
+
+/// The kind `Binding`: a Binding is handled like one that is posted to `pods/binding`.
+///
+/// # Errors
+/// The reason, if the kind cannot be served.
+pub(crate) fn kind() -> Result<Kind, BuiltInKindError> {
+    let definition = review::<Binding>().map_err(|why| BuiltInKindError::new("Binding", why))?;
+    Ok(Kind::posting_to(definition, &TYPES, "pods", "binding"))
+}
 
 pub(super) fn subresource() -> PostedSubresource {
     PostedSubresource::new::<Binding>("binding", bind)

@@ -1,5 +1,7 @@
 //! The quota usage of a Service: its node ports, and its load balancer.
 
+use aggregated_apiserver::strategy::{ObjectUsage, QuotaEvaluator};
+use aggregated_apiserver::types::Quantity;
 use serde::Deserialize;
 
 /// The fields that determine the usage of a Service. Other fields are skipped.
@@ -24,21 +26,32 @@ struct Port {
     node_port: i32,
 }
 
-pub(super) fn of(json: &[u8]) -> Vec<(&'static str, u64)> {
-    let Counted { spec } = serde_json::from_slice(json).unwrap_or_default();
-    let is_balanced = spec.type_ == "LoadBalancer";
-    let node_ports = match spec.type_.as_str() {
-        "LoadBalancer" if spec.allocate_load_balancer_node_ports == Some(false) => {
-            spec.ports.iter().filter(|port| port.node_port != 0).count()
-        }
-        "NodePort" | "LoadBalancer" => spec.ports.len(),
-        _ => 0,
-    };
-    vec![
-        ("services", 1),
-        ("services.nodeports", node_ports as u64),
-        ("services.loadbalancers", u64::from(is_balanced)),
-    ]
+/// The resources of Services that quotas limit.
+const COVERED: [&str; 3] = ["services", "services.nodeports", "services.loadbalancers"];
+
+/// The quota evaluator of Services.
+#[derive(Debug)]
+pub(super) struct ServiceEvaluator;
+
+impl QuotaEvaluator for ServiceEvaluator {
+    fn usage(&self, json: &[u8]) -> Result<ObjectUsage, serde_json::Error> {
+        let Counted { spec } = serde_json::from_slice(json)?;
+        let is_balanced = spec.type_ == "LoadBalancer";
+        let node_ports = match spec.type_.as_str() {
+            "LoadBalancer" if spec.allocate_load_balancer_node_ports == Some(false) => {
+                spec.ports.iter().filter(|port| port.node_port != 0).count()
+            }
+            "NodePort" | "LoadBalancer" => spec.ports.len(),
+            _ => 0,
+        };
+        let amounts = COVERED.into_iter().zip([1, node_ports as u64, u64::from(is_balanced)]);
+        let amounts = amounts.map(|(name, amount)| (name.to_owned(), Quantity::from_whole(amount)));
+        Ok(ObjectUsage { amounts: amounts.collect(), ..ObjectUsage::default() })
+    }
+
+    fn covers(&self, resource: &str) -> bool {
+        COVERED.contains(&resource)
+    }
 }
 
 #[cfg(test)]
@@ -58,13 +71,11 @@ mod tests {
             let spec = json!({
                 "type": spec_type, "ports": ports, "allocateLoadBalancerNodePorts": allocates,
             });
-            let used = of(json!({"spec": spec}).to_string().as_bytes());
-            let expected = [
-                ("services", 1),
-                ("services.nodeports", node_ports),
-                ("services.loadbalancers", balancers),
-            ];
-            assert_eq!(used, expected, "{spec_type} {allocates}");
+            let used =
+                ServiceEvaluator.usage(json!({"spec": spec}).to_string().as_bytes()).unwrap();
+            let amounts = COVERED.map(|name| used.amounts[name].to_string());
+            let expected = [1, node_ports, balancers].map(|amount: i32| amount.to_string());
+            assert_eq!(amounts, expected, "{spec_type} {allocates}");
         }
     }
 }
