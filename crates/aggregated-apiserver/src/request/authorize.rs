@@ -28,7 +28,7 @@ const UNANSWERED: Duration = Duration::from_secs(60 * 60);
 
 /// The permission of a long request, which is checked again while the request is in progress.
 pub(super) struct Permission {
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     user: Arc<User>,
     demands: Vec<Arc<Attributes>>,
     /// The permissions that protect fields, in the order of the bits of [`MissingRights`].
@@ -46,13 +46,18 @@ pub(super) enum Revoked {
 
 impl Permission {
     /// Returns the permissions that this request depends on.
-    pub(super) fn of(cluster: &Cluster, user: &Arc<User>, route: &Route, is_upgrade: bool) -> Self {
+    pub(super) fn of(
+        cluster: &Arc<Cluster>,
+        user: &Arc<User>,
+        route: &Route,
+        is_upgrade: bool,
+    ) -> Self {
         let mut demands = vec![Arc::clone(&route.attributes)];
         demands.extend(on_sources(route).map(Arc::new));
         demands.extend(on_lookups(route, |from| &from.demanded).map(Arc::new));
         demands.extend(on_upgrade(route, is_upgrade).map(Arc::new));
         let protected = on_lookups(route, |from| &from.protected).collect();
-        Self { cluster: cluster.clone(), user: Arc::clone(user), demands, protected }
+        Self { cluster: Arc::clone(cluster), user: Arc::clone(user), demands, protected }
     }
 
     /// Returns when the caller has lost the permission, when the cluster has not confirmed it for too long, or when
@@ -65,7 +70,8 @@ impl Permission {
         let seconds = ASK_AGAIN.as_secs();
         loop {
             sleep(Duration::from_secs(seconds + clock.random() % seconds)).await;
-            match self.revoked(missing).await {
+            // Boxed, because a watch does not need the memory of this future while it sleeps.
+            match Box::pin(self.revoked(missing)).await {
                 Ok(None) => known = Instant::now(),
                 Ok(Some(revoked)) => return revoked,
                 Err(_) if known.elapsed() > UNANSWERED => return Revoked::All,

@@ -257,7 +257,7 @@ impl Handler {
             extensions.insert(target.values.clone());
         }
         extensions.insert(ending.ended().clone());
-        let (user, cluster) = (Arc::clone(request.caller.user), self.cluster.clone());
+        let (user, cluster) = (Arc::clone(request.caller.user), Arc::clone(&self.cluster));
         extensions.insert(subresource::Caller::new(user, cluster));
         extensions.insert(handed_over::sub_path(&request.target, head.uri.path())?);
         let mut handed = Request::from_parts(head, ending.noted(body));

@@ -36,7 +36,8 @@ use crate::write::{CommitLimit, ManagedFields, SlowWrites, UnsettledWrites};
 pub struct Handler {
     pub(super) served: Arc<ArcSwap<Served>>,
     pub(super) authentication: Authentication,
-    pub(super) cluster: Cluster,
+    /// Shared with open watches and with handlers of users, because a client for a cluster is large.
+    pub(super) cluster: Arc<Cluster>,
     /// The admission plugins.
     pub(super) admission: AdmissionChain,
     pub(super) clock: Clock,
@@ -105,7 +106,7 @@ impl Handler {
             traces: None,
             served,
             authentication,
-            cluster,
+            cluster: Arc::new(cluster),
             admission,
             clock,
             throttle,

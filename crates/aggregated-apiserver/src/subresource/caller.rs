@@ -18,11 +18,11 @@ use crate::user::User;
 #[derive(Clone, Debug)]
 pub struct Caller {
     user: Arc<User>,
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
 }
 
 impl Caller {
-    pub(crate) fn new(user: Arc<User>, cluster: Cluster) -> Self {
+    pub(crate) fn new(user: Arc<User>, cluster: Arc<Cluster>) -> Self {
         Self { user, cluster }
     }
 
