@@ -157,7 +157,8 @@ pub fn policies_reach_llamas(stage: &mut Stage) -> Result<()> {
         stage.world.eventually(|| {
             let create = stage.kubectl(["create", "--dry-run=server", "-f", "-"]);
             let answer = create.input(&object.to_string()).output()?;
-            let expected = "ValidatingAdmissionPolicy 'nothing' with binding 'nothing' denied request";
+            let expected =
+                "ValidatingAdmissionPolicy 'nothing' with binding 'nothing' denied request";
             ensure!(answer.errors.contains(expected), "{answer:?}");
             Ok(())
         })?;

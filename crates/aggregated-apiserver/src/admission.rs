@@ -18,6 +18,7 @@ mod policies;
 mod reinvocation;
 mod request;
 mod resource_quota;
+mod undecoded;
 mod webhooks;
 
 pub(crate) use audit_annotations::AuditAnnotations;

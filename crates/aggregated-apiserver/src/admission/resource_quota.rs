@@ -28,6 +28,9 @@ use amounts::{Amounts, CoveredResources, Usage};
 use limits::Limit;
 use usages::Requested;
 
+/// The name of the plugin.
+const PLUGIN: &str = "ResourceQuota";
+
 /// The admission plugin ResourceQuota of Kubernetes.
 pub struct ResourceQuota {
     limits: QuotaLimits,
@@ -54,7 +57,7 @@ impl ResourceQuota {
         object: &Tree,
     ) -> Result<(), AdmissionError> {
         let Some(namespace) = request.namespace else { return Ok(()) };
-        let limits = self.limits.of(namespace).await;
+        let limits = self.limits.of(namespace).await?;
         if limits.is_empty() {
             return Ok(());
         }

@@ -3,26 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use serde::de::DeserializeOwned;
 
 use super::PLUGIN;
 use super::policy::{Binding, Policy};
 use crate::admission::configurations::ClusterConfigurations;
+use crate::admission::undecoded::Undecoded;
 use crate::admission::{AdmissionError, UnreadConfigurations};
-use crate::cluster::{Cluster, KindReader, SourceType, Sources, resource_name};
+use crate::cluster::{Cluster, KindReader, SourceType, Sources};
 use crate::object::Key;
 use crate::storage::{LogEntry, LogReader};
 use crate::watch_cache::SourceState;
 
 /// The consequence of unread policies, for the log.
 const MISSING: &str = "writes are refused, or admitted without policies";
-
-/// The error of an object that the store cannot read.
-const DAMAGED: &str = "the stored object is damaged";
 
 /// A policy with its bindings.
 #[derive(Clone, Debug)]
@@ -35,8 +32,7 @@ pub(super) struct Bound {
 pub struct PolicyRegistry {
     state: Mutex<State>,
     bound: ArcSwap<Vec<Bound>>,
-    /// The error of a stored policy or binding that cannot be decoded.
-    undecoded: ArcSwapOption<String>,
+    undecoded: Undecoded,
     cluster: Option<ClusterPolicies>,
 }
 
@@ -44,8 +40,6 @@ pub struct PolicyRegistry {
 struct State {
     policies: BTreeMap<String, Arc<Policy>>,
     bindings: BTreeMap<String, Arc<Binding>>,
-    /// The stored objects that cannot be decoded, by resource and name, each with its error.
-    undecoded: BTreeMap<(String, String), String>,
 }
 
 /// The policies and bindings of the cluster.
@@ -61,7 +55,7 @@ impl PolicyRegistry {
         Self {
             state: Mutex::default(),
             bound: ArcSwap::default(),
-            undecoded: ArcSwapOption::default(),
+            undecoded: Undecoded::default(),
             cluster: None,
         }
     }
@@ -96,7 +90,7 @@ impl PolicyRegistry {
             }
             self.take_changed(cluster);
         }
-        if self.undecoded.load().is_some() {
+        if !self.undecoded.is_empty() {
             return None;
         }
         Some(self.bound.load_full())
@@ -113,10 +107,7 @@ impl PolicyRegistry {
             cluster.policies.settled(PLUGIN, WHAT).await?;
             cluster.bindings.settled(PLUGIN, WHAT).await?;
         }
-        if let Some(why) = self.undecoded.load_full() {
-            let what = "the policies of this server are unknown";
-            return Err(AdmissionError::unavailable(format!("{PLUGIN}: {what}: {why}")));
-        }
+        self.undecoded.check(PLUGIN, None)?;
         Ok(self.known().unwrap_or_else(|| self.bound.load_full()))
     }
 
@@ -154,34 +145,17 @@ impl PolicyRegistry {
     }
 
     /// Applies a change of the policies or bindings that this server stores.
-    fn append<K: SourceType + DeserializeOwned, T>(
+    fn append<K: SourceType, T>(
         &self,
         entry: &LogEntry,
         new: impl FnOnce(&K) -> T,
         all: impl FnOnce(&mut State) -> &mut BTreeMap<String, Arc<T>>,
     ) {
-        let (resource, name) = (resource_name::<K>(), entry.key.name());
-        let object = read::<K>(entry).map(|object| object.map(|object| Arc::new(new(&object))));
-        let object = match object {
-            Ok(object) => object,
-            Err(why) => return self.refuse(resource, name, &why.to_string()),
-        };
-        let mut state = self.lock();
-        state.undecoded.remove(&(resource, name.to_owned()));
-        set(all(&mut state), name, object);
-        self.publish(&state);
-    }
-
-    /// Refuses writes until a stored policy or binding that cannot be decoded is replaced or deleted.
-    fn refuse(&self, resource: String, name: &str, why: &str) {
-        let why = format!("{resource} {name:?} cannot be decoded: {why}");
-        tracing::error!(
-            error = why.as_str(),
-            "cannot decode a policy or binding; writes are refused"
-        );
-        let mut state = self.lock();
-        state.undecoded.insert((resource, name.to_owned()), why);
-        self.publish(&state);
+        self.undecoded.decode::<K>(entry, |object| {
+            let mut state = self.lock();
+            set(all(&mut state), entry.key.name(), object.map(|object| Arc::new(new(&object))));
+            self.publish(&state);
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -189,7 +163,6 @@ impl PolicyRegistry {
     }
 
     fn publish(&self, state: &State) {
-        self.undecoded.store(state.undecoded.values().next().cloned().map(Arc::new));
         let mut bindings: BTreeMap<&str, Vec<Arc<Binding>>> = BTreeMap::new();
         for binding in state.bindings.values() {
             bindings.entry(&binding.policy).or_default().push(Arc::clone(binding));
@@ -217,7 +190,7 @@ pub struct BindingReader(pub Arc<PolicyRegistry>);
 
 impl LogReader for PolicyReader {
     fn damage(&self, key: Key) {
-        self.0.refuse(resource_name::<ValidatingAdmissionPolicy>(), key.name(), DAMAGED);
+        self.0.undecoded.record_damaged::<ValidatingAdmissionPolicy>(key);
     }
 
     fn append(&self, entry: LogEntry) {
@@ -229,7 +202,7 @@ impl LogReader for PolicyReader {
 
 impl LogReader for BindingReader {
     fn damage(&self, key: Key) {
-        self.0.refuse(resource_name::<ValidatingAdmissionPolicyBinding>(), key.name(), DAMAGED);
+        self.0.undecoded.record_damaged::<ValidatingAdmissionPolicyBinding>(key);
     }
 
     fn append(&self, entry: LogEntry) {
@@ -237,15 +210,6 @@ impl LogReader for BindingReader {
             &mut state.bindings
         });
     }
-}
-
-/// The object of a log entry; `None` for a deletion.
-///
-/// # Errors
-/// If the object does not match its type.
-fn read<K: DeserializeOwned>(entry: &LogEntry) -> serde_json::Result<Option<K>> {
-    let Some(object) = &entry.object else { return Ok(None) };
-    serde_json::from_slice(&object.json()).map(Some)
 }
 
 #[cfg(test)]

@@ -6,8 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
+use super::PLUGIN;
 use super::amounts::Amounts;
 use super::outdated::{Extent, Outdated};
+use crate::admission::AdmissionError;
+use crate::admission::undecoded::Undecoded;
 use crate::cluster::FollowedObjects;
 use crate::kind::ObjectScopes;
 use crate::object::Key;
@@ -124,6 +127,7 @@ pub struct QuotaLimits(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     by_namespace: Mutex<HashMap<String, OfNamespace>>,
+    undecoded: Undecoded,
     /// The source of the quotas, if this server does not store them.
     cluster: Option<FollowedObjects<ResourceQuota>>,
     /// The namespaces whose quotas may have an outdated status.
@@ -142,17 +146,21 @@ impl QuotaLimits {
     }
 
     /// The limits of a namespace.
-    pub(super) async fn of(&self, namespace: &str) -> Vec<Arc<Limit>> {
+    ///
+    /// # Errors
+    /// 503 if a quota of the namespace that this server stores cannot be decoded.
+    pub(super) async fn of(&self, namespace: &str) -> Result<Vec<Arc<Limit>>, AdmissionError> {
         if let Some(quotas) = &self.0.cluster {
             quotas.settled().await;
         }
+        self.0.undecoded.check(PLUGIN, Some(namespace))?;
         let mut by_namespace = self.lock();
         if let Some(quotas) = &self.0.cluster {
             for (key, quota) in quotas.take_changed() {
                 set(&mut by_namespace, &key, quota.map(|quota| Limit::of(quota, 0)));
             }
         }
-        by_namespace.get(namespace).into_iter().flat_map(|all| all.values().cloned()).collect()
+        Ok(by_namespace.get(namespace).into_iter().flat_map(|all| all.values().cloned()).collect())
     }
 
     /// The limits of one quota that this server stores.
@@ -183,18 +191,23 @@ impl QuotaLimits {
 
 /// Follows the quotas that this server stores. A quota applies to every write that starts after the quota was created.
 impl LogReader for QuotaLimits {
+    fn damage(&self, key: Key) {
+        self.0.undecoded.record_damaged::<ResourceQuota>(key);
+    }
+
     fn append(&self, entry: LogEntry) {
-        let quota = entry.object.and_then(|object| serde_json::from_slice(&object.json()).ok());
-        let revision = entry.revision.number();
-        let limit = quota.map(|quota| Limit::of(Arc::new(quota), revision));
-        let spec = limit.as_ref().map(|limit| limit.quota.spec.clone());
-        let before = set(&mut self.lock(), &entry.key, limit);
-        let before = before.map(|before| before.quota.spec.clone());
-        if let (Some(outdated), Some(namespace)) = (&self.0.outdated, entry.key.namespace())
-            && before != spec
-        {
-            outdated.mark(namespace, Extent::Full);
-        }
+        self.0.undecoded.decode(&entry, |quota: Option<ResourceQuota>| {
+            let revision = entry.revision.number();
+            let limit = quota.map(|quota| Limit::of(Arc::new(quota), revision));
+            let spec = limit.as_ref().map(|limit| limit.quota.spec.clone());
+            let before = set(&mut self.lock(), &entry.key, limit);
+            let before = before.map(|before| before.quota.spec.clone());
+            if let (Some(outdated), Some(namespace)) = (&self.0.outdated, entry.key.namespace())
+                && before != spec
+            {
+                outdated.mark(namespace, Extent::Full);
+            }
+        });
     }
 }
 
@@ -220,6 +233,7 @@ fn set(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::Revision;
     use futures::FutureExt;
     use serde_json::{Value, json};
 
@@ -275,7 +289,7 @@ mod tests {
     fn namespaces_without_quotas_have_no_entry_in_the_quota_limits() {
         let limits = QuotaLimits::default();
         let names = |namespace: &str| {
-            let limits = limits.of(namespace).now_or_never().unwrap();
+            let limits = limits.of(namespace).now_or_never().unwrap().unwrap();
             limits.iter().map(|limit| limit.name.clone()).collect::<Vec<_>>()
         };
         let hard = json!({"hard": {"pods": "1", "cpu": "much"}});
@@ -284,11 +298,23 @@ mod tests {
         }
         assert_eq!(names("n"), ["a", "b"]);
         assert!(names("m").is_empty());
-        let found = limits.of("n").now_or_never().unwrap();
+        let found = limits.of("n").now_or_never().unwrap().unwrap();
         assert_eq!(found[0].hard.names().collect::<Vec<_>>(), ["pods"]);
         for name in ["a", "b", "c"] {
             set(&mut limits.lock(), &Key::new(Some("n"), name), None);
         }
         assert!(limits.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn writes_to_a_namespace_are_refused_until_its_damaged_quota_is_deleted() {
+        let limits = QuotaLimits::default();
+        let key = Key::new(Some("n"), "q");
+        limits.damage(key.clone());
+        let refused = limits.of("n").await.unwrap_err().message();
+        assert!(refused.contains("\"q\" cannot be decoded: the stored object"), "{refused}");
+        assert!(limits.of("m").await.unwrap().is_empty());
+        limits.append(LogEntry { revision: Revision::new(1), key, before: None, object: None });
+        assert!(limits.of("n").await.unwrap().is_empty());
     }
 }

@@ -7,12 +7,13 @@ use arc_swap::ArcSwap;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use serde::de::DeserializeOwned;
 
 use super::hook::{Hook, Hooks};
 use crate::admission::configurations::ClusterConfigurations;
+use crate::admission::undecoded::Undecoded;
 use crate::admission::{AdmissionError, UnreadConfigurations};
 use crate::cluster::{FollowedObjects, SourceType, Sources};
+use crate::object::Key;
 use crate::storage::{LogEntry, LogReader};
 use crate::watch_cache::SourceState;
 use crate::webhook::Calls;
@@ -55,13 +56,20 @@ pub struct Registry<K> {
     hooks: ArcSwap<Hooks>,
     /// The calls of this server, with their common limits.
     calls: Arc<Calls>,
+    undecoded: Undecoded,
     cluster: Option<ClusterConfigurations<K>>,
 }
 
 impl<K: Configuration> Registry<K> {
     /// The webhooks of configurations that this server stores. The registry must follow their collection.
     pub fn of_store(calls: Arc<Calls>) -> Self {
-        Self { by_configuration: Mutex::default(), hooks: ArcSwap::default(), calls, cluster: None }
+        Self {
+            by_configuration: Mutex::default(),
+            hooks: ArcSwap::default(),
+            calls,
+            undecoded: Undecoded::default(),
+            cluster: None,
+        }
     }
 
     /// The webhooks of the configurations of the cluster.
@@ -89,17 +97,22 @@ impl<K: Configuration> Registry<K> {
             }
             self.take_changed(cluster.followed());
         }
+        if !self.undecoded.is_empty() {
+            return None;
+        }
         Some(self.hooks.load_full())
     }
 
     /// The webhooks. While the configurations of the cluster are not synced, this waits for them in the first seconds.
     ///
     /// # Errors
-    /// 503 if the configurations cannot be read, and writes are refused then.
+    /// 503 if the configurations cannot be read, and writes are refused then. 503 if a configuration that this server
+    /// stores cannot be decoded.
     pub(super) async fn hooks(&self) -> Result<Arc<Hooks>, AdmissionError> {
         if let Some(cluster) = &self.cluster {
             cluster.settled(K::PLUGIN, "the webhooks of the cluster").await?;
         }
+        self.undecoded.check(K::PLUGIN, None)?;
         Ok(self.known().unwrap_or_else(|| self.hooks.load_full()))
     }
 
@@ -135,15 +148,18 @@ impl<K: Configuration> Registry<K> {
 }
 
 /// Follows the configurations that this server stores. A change applies to every write that starts after it.
-impl<K: Configuration + DeserializeOwned> LogReader for Registry<K> {
+impl<K: Configuration> LogReader for Registry<K> {
+    fn damage(&self, key: Key) {
+        self.undecoded.record_damaged::<K>(key);
+    }
+
     fn append(&self, entry: LogEntry) {
-        // Stored objects match their type.
-        let read = |json: &[u8]| serde_json::from_slice::<K>(json).ok();
-        let configuration = entry.object.and_then(|object| read(&object.json()));
-        let hooks = self.hooks_of(configuration.as_ref());
-        let mut by_configuration = self.lock();
-        set(&mut by_configuration, entry.key.name(), hooks);
-        self.publish(&by_configuration);
+        self.undecoded.decode::<K>(&entry, |configuration| {
+            let hooks = self.hooks_of(configuration.as_ref());
+            let mut by_configuration = self.lock();
+            set(&mut by_configuration, entry.key.name(), hooks);
+            self.publish(&by_configuration);
+        });
     }
 }
 
@@ -151,5 +167,24 @@ fn set(all: &mut BTreeMap<String, Vec<Arc<Hook>>>, name: &str, hooks: Vec<Arc<Ho
     match hooks.is_empty() {
         true => drop(all.remove(name)),
         false => drop(all.insert(name.to_owned(), hooks)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Revision;
+
+    #[tokio::test]
+    async fn writes_are_refused_until_a_damaged_configuration_is_deleted() {
+        let registry =
+            Registry::<ValidatingWebhookConfiguration>::of_store(Arc::new(Calls::new(1, 1, 1)));
+        let key = Key::new(None, "w");
+        registry.damage(key.clone());
+        assert!(registry.known().is_none());
+        let refused = registry.hooks().await.err().unwrap().message();
+        assert!(refused.contains("\"w\" cannot be decoded: the stored object"), "{refused}");
+        registry.append(LogEntry { revision: Revision::new(1), key, before: None, object: None });
+        assert!(registry.hooks().await.unwrap().is_empty());
     }
 }
