@@ -202,8 +202,11 @@ async fn a_recreated_definition_has_none_of_its_earlier_objects() -> Result<()> 
             let made = foo(&name, &json!({"text": "1"}))?;
             match there.foos().create(&PostParams::default(), &made).await {
                 Ok(_) => Ok(true),
-                // The kind is not served there yet.
+                // The kind is not served there yet, or the previous definition is still served there.
                 Err(kube::Error::Api(status)) if [404, 405].contains(&status.code) => Ok(false),
+                Err(kube::Error::Api(status)) if status.message.contains("is terminating") => {
+                    Ok(false)
+                }
                 Err(error) => Err(error.into()),
             }
         })
