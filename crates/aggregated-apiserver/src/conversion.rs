@@ -104,9 +104,15 @@ pub async fn known<T>(
     if !kind.is_converted_by_webhook() {
         return Ok(step());
     }
+    // Boxed, because steps of other kinds do not need the memory of this future.
+    Box::pin(repeated(account, &mut step)).await
+}
+
+/// Runs a step until a webhook has answered all conversions of it.
+async fn repeated<T>(account: &Account, step: &mut impl FnMut() -> T) -> Result<T, ApiError> {
     let mut conversions = Conversions::default();
     for _ in 0..ROUNDS {
-        let made = conversions.attempt(&mut step);
+        let made = conversions.attempt(&mut *step);
         let missing = conversions.take_missing();
         if missing.is_empty() {
             return Ok(made);

@@ -357,7 +357,10 @@ impl Handler {
         }
         match operation {
             Operation::Read(read) => self.read(request, read, redacted).await,
-            Operation::Write(write, options) => self.write((write, options), request, record).await,
+            // Boxed, because a read does not need the memory of this future.
+            Operation::Write(write, options) => {
+                Box::pin(self.write((write, options), request, record)).await
+            }
         }
     }
 

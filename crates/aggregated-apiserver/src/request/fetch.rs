@@ -43,7 +43,9 @@ impl Handler {
         let Some(scope) = scope else { return Ok(()) };
         // While the backend works, other requests can use the slot.
         drop(std::mem::take(permit));
-        let (served, memory) = fetched(&target.served, &reader, caller.user, &scope).await?;
+        // Boxed, because requests on other kinds do not need the memory of this future.
+        let fetched = Box::pin(fetched(&target.served, &reader, caller.user, &scope));
+        let (served, memory) = fetched.await?;
         target.served = served;
         *permit = self.throttle.throttle(caller.user, target.verb).await?;
         permit.memory = memory;

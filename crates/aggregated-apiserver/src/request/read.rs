@@ -27,12 +27,13 @@ impl Handler {
                 let warnings = caller.warnings(served);
                 responder.object(&versioned, StatusCode::OK, &warnings).await
             }
+            // Boxed, because a GET does not need the memory of these futures.
             Read::List(scope, options) => {
-                let listed = verb::list(served, scope, options, &account).await?;
-                responder.list(listed, &caller.warnings(served)).await
+                let listed = Box::pin(verb::list(served, scope, options, &account)).await?;
+                Box::pin(responder.list(listed, &caller.warnings(served))).await
             }
             Read::Watch(scope, options, lasts) => {
-                let watching = verb::watch(served, scope, options, &account).await?;
+                let watching = Box::pin(verb::watch(served, scope, options, &account)).await?;
                 let (group, plural) = (&served.kind.group, &served.kind.names.plural);
                 let context = WatchContext {
                     lasts,
@@ -41,7 +42,7 @@ impl Handler {
                     sent: self.metrics.watch_events(group, &version.name, plural),
                     revoked: caller.revoked(&redacted, &self.clock),
                 };
-                responder.watch(watching, context).await
+                Box::pin(responder.watch(watching, context)).await
             }
         }
     }
