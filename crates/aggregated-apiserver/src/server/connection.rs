@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use axum::Router;
 use axum::body::Body;
 use axum_server::accept::{Accept, NoDelayAcceptor};
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
@@ -22,7 +21,6 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
 use super::bounded_stream::{BoundedStream, SharedStream};
 use super::connection_slots::{ConnectionSlot, ConnectionSlots, Whose, network};
@@ -30,6 +28,7 @@ use super::frame_budget::FrameBudget;
 use super::heads::Heads;
 use super::occupant::{InFlight, Occupant};
 use super::peer_identity::{CertificateLines, PeerIdentity};
+use super::router::Routes;
 use super::slot::{FAREWELLS, NoPlace, Slot};
 use super::streams::{self, Streams};
 use super::tls::Trust;
@@ -127,7 +126,7 @@ impl Bounds {
 pub(super) struct Connections {
     tls: RustlsAcceptor<NoDelayAcceptor>,
     trust: Arc<ArcSwap<Trust>>,
-    router: Router,
+    routes: Routes,
     clock: Clock,
     bounds: Bounds,
     places: ConnectionSlots,
@@ -151,7 +150,7 @@ impl Connections {
     pub(super) fn new(
         tls: RustlsConfig,
         trust: Arc<ArcSwap<Trust>>,
-        router: Router,
+        routes: Routes,
         clock: Clock,
         bounds: Bounds,
     ) -> Self {
@@ -159,7 +158,7 @@ impl Connections {
         Self {
             tls: tls.acceptor(NoDelayAcceptor::new()),
             trust,
-            router,
+            routes,
             clock,
             bounds,
             places: ConnectionSlots::new(
@@ -271,7 +270,7 @@ impl Connections {
         let http = http(streams, is_front_proxy, count);
         // Requests of the front proxy are counted per user.
         let heads = (!is_front_proxy).then(|| self.heads.of_connection(occupant.standing().from()));
-        let (router, peer) = (self.router.clone(), Arc::new(peer));
+        let (routes, peer) = (Arc::new(self.routes.clone()), Arc::new(peer));
         let of_requests = Arc::clone(&slot);
         let shared = SharedStream::new(stream, Arc::clone(&slot));
         let connection = ConnectionHandle {
@@ -290,7 +289,7 @@ impl Connections {
                 None => Some(request),
             };
             let slot = (Arc::clone(&of_requests), connection.clone());
-            answer(router.clone(), Arc::clone(&peer), slot, in_flight, admitted)
+            answer(Arc::clone(&routes), Arc::clone(&peer), slot, in_flight, admitted)
         });
         // The front proxy's frames belong to requests of many clients, so they have no budget.
         let budget = (!is_front_proxy).then(FrameBudget::new);
@@ -330,7 +329,7 @@ const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// Answers a request of a connection; rejects it if there is no memory for its head.
 async fn answer(
-    router: Router,
+    routes: Arc<Routes>,
     peer: Arc<PeerIdentity>,
     (slot, connection): (Arc<Slot>, ConnectionHandle),
     in_flight: Option<InFlight>,
@@ -338,15 +337,15 @@ async fn answer(
 ) -> Result<Response<Body>, Infallible> {
     let response = match admitted {
         Some(request) if !PROBES.contains(&request.uri().path()) => match slot.admit().await {
-            Ok(()) => route(router, &peer, (&slot, connection), request).await,
-            Err(NoPlace) => Ok(refuse(&ApiError::too_many_requests())),
+            Ok(()) => route(&routes, &peer, (&slot, connection), request).await,
+            Err(NoPlace) => refuse(&ApiError::too_many_requests()),
         },
-        Some(request) => route(router, &peer, (&slot, connection), request).await,
+        Some(request) => route(&routes, &peer, (&slot, connection), request).await,
         // There is no memory even for a body that the client may never read.
-        None => Ok(without_body(refuse(&ApiError::too_many_requests()))),
+        None => without_body(refuse(&ApiError::too_many_requests())),
     };
-    let Some(in_flight) = in_flight else { return response };
-    response.map(|response| match response.status() {
+    let Some(in_flight) = in_flight else { return Ok(response) };
+    Ok(match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => {
             in_flight.upgrade();
             response
@@ -356,17 +355,15 @@ async fn answer(
 }
 
 async fn route(
-    router: Router,
+    routes: &Routes,
     peer: &PeerIdentity,
     (slot, connection): (&Slot, ConnectionHandle),
     request: Request<Incoming>,
-) -> Result<Response<Body>, Infallible> {
+) -> Response<Body> {
     let reset = streams::current().unwrap_or_else(|| StreamReset::of_connection(connection));
     let standing = slot.occupant().standing().clone();
-    let mut request = request.map(Body::new);
-    request.extensions_mut().insert(Peer::Connection { presented: peer.presented(), standing });
-    request.extensions_mut().insert(reset);
-    router.oneshot(request).await
+    let peer = Peer::Connection { presented: peer.presented(), standing };
+    routes.respond(peer, reset, request.map(Body::new)).await
 }
 
 /// The HTTP configuration of a connection.

@@ -1,4 +1,4 @@
-//! The router: some paths are answered by the server itself, all others by the request handler.
+//! The routes: some paths are answered by the server itself, all others by the request handler.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -10,15 +10,64 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 use futures::FutureExt;
+use tower::ServiceExt;
 
 use super::draining::Drains;
 use super::health::Health;
 use super::hooks::AddLayer;
 use crate::request::{Answer, Peer, SharedHandler, StreamReset, panicked};
 
-/// Routes every request of a connection, through the layers of the program. Requests have a `Peer` and a `StreamReset`
-/// as extensions.
-pub(super) fn router(handler: SharedHandler, health: Health, layers: Vec<AddLayer>) -> Router {
+/// The paths that the server answers itself. Each may have paths below it.
+const OWN_PATHS: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
+
+/// Routes every request of a connection, through the layers of the program.
+#[derive(Clone)]
+pub(super) struct Routes {
+    shared: Shared,
+    router: Router,
+    has_layers: bool,
+}
+
+impl Routes {
+    pub(super) fn new(handler: SharedHandler, health: Health, layers: Vec<AddLayer>) -> Self {
+        let shared: Shared = Arc::new(Answering { handler, health, drains: Drains::new() });
+        let has_layers = !layers.is_empty();
+        Self { router: router(&shared, layers), shared, has_layers }
+    }
+
+    /// Responds to a request of this client.
+    pub(super) async fn respond(
+        &self,
+        peer: Peer,
+        reset: StreamReset,
+        mut request: Request,
+    ) -> Response {
+        // Most requests need neither the router nor its copies of the request.
+        let is_routed = self.has_layers || is_own_path(request.uri().path());
+        let response = async {
+            if is_routed {
+                request.extensions_mut().insert(peer);
+                request.extensions_mut().insert(reset);
+                let Ok(response) = Box::pin(self.router.clone().oneshot(request)).await;
+                return response;
+            }
+            let answer = self.shared.handler.answers().begin(reset);
+            answer.hold(self.shared.handle(&peer, &answer, request).await)
+        };
+        // The handler catches panics of requests itself. This is for health checks, layers and the accounting of
+        // responses.
+        let response = AssertUnwindSafe(response).catch_unwind().await;
+        response.unwrap_or_else(|what| panicked(&*what))
+    }
+}
+
+fn is_own_path(path: &str) -> bool {
+    OWN_PATHS.iter().any(|own| path.starts_with(own))
+}
+
+/// The router of the server's own paths, with the request handler for all others. Requests have a `Peer` and a
+/// `StreamReset` as extensions.
+fn router(shared: &Shared, layers: Vec<AddLayer>) -> Router {
     let version = async |State(shared): State<Shared>| shared.handler.version();
     let mut router = Router::new().route("/version", get(version));
     for endpoint in ["healthz", "livez", "readyz"] {
@@ -50,14 +99,11 @@ pub(super) fn router(handler: SharedHandler, health: Health, layers: Vec<AddLaye
                 ),
             );
     }
-    let shared: Shared = Arc::new(Answering { handler, health, drains: Drains::new() });
     // A path of the router with another method is rejected like any other path.
     let router = router.method_not_allowed_fallback(handle).fallback(handle);
-    let router = router.with_state(Arc::clone(&shared));
+    let router = router.with_state(Arc::clone(shared));
     let router = layers.into_iter().fold(router, |router, add| add(router));
-    router
-        .layer(middleware::from_fn_with_state(shared, hold))
-        .layer(middleware::from_fn(catch_panics))
+    router.layer(middleware::from_fn_with_state(Arc::clone(shared), hold))
 }
 
 /// One shared reference for all parts, because all workers clone it several times for each request.
@@ -69,11 +115,15 @@ struct Answering {
     drains: Drains,
 }
 
-/// Responds with 500 to a panic in a health check or in the accounting of responses. The handler catches panics of
-/// requests itself.
-async fn catch_panics(request: Request, next: Next) -> Response {
-    let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-    answer.unwrap_or_else(|what| panicked(&*what))
+impl Answering {
+    /// Calls the request handler.
+    async fn handle(&self, peer: &Peer, answer: &Answer, request: Request) -> Response {
+        let request = match peer {
+            Peer::Connection { standing, .. } => self.drains.wrap(request, standing),
+            Peer::InProcess(_) => request,
+        };
+        self.handler.handle(peer, answer, request).await
+    }
 }
 
 async fn handle(
@@ -82,11 +132,7 @@ async fn handle(
     Extension(answer): Extension<Answer>,
     request: Request,
 ) -> Response {
-    let request = match &peer {
-        Peer::Connection { standing, .. } => shared.drains.wrap(request, standing),
-        Peer::InProcess(_) => request,
-    };
-    shared.handler.handle(&peer, &answer, request).await
+    shared.handle(&peer, &answer, request).await
 }
 
 /// Accounts for the resources of a response until it is sent. This applies to every response.

@@ -19,8 +19,9 @@ use super::listener::Listening;
 use super::loopback::Loopback;
 use super::memory::{self, Bounds};
 use super::plain::{Plain, PlainPorts};
+use super::router::Routes;
 use super::runtime_kinds::RuntimeKinds;
-use super::{ApiServer, listener, router, serving_certificate};
+use super::{ApiServer, listener, serving_certificate};
 use crate::cluster::Cluster;
 use crate::error::StartError;
 use crate::kind::Kind;
@@ -113,11 +114,11 @@ impl BoundServer {
             tokio::spawn(certificate.clone().keep(cluster.clone())),
         ];
         let plain = plain_ports.serve(&handler, &health);
-        let router = router::router(handler, health.clone(), std::mem::take(&mut hooks.layers));
+        let routes = Routes::new(handler, health.clone(), std::mem::take(&mut hooks.layers));
         let connections = Connections::new(
             certificate.tls(),
             trust,
-            router,
+            routes,
             server.clock.clone(),
             bounds.connections,
         );
