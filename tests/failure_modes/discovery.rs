@@ -146,12 +146,18 @@ fn nothing_of_it_is_taken_for_gone(
     stage.switch.lead_to(stage.world.port);
     stage.create(&rest::owned_by(&parent, "default", "of-parent"))?;
     rest::delete_namespace(stage, "between")?;
-    rest::is_held_or_gone(stage, "between", "NamespaceDeletionContentFailure", new.version)?;
+    let failure = "NamespaceDeletionContentFailure";
+    let is_held = rest::is_held_or_gone(stage, "between", failure, new.version)?;
     let secrets = rest::secrets(stage, "default")?;
     ensure!(secrets == ["of-parent"], "its owner was taken for gone: {secrets:?}");
     // Now requests reach only the replica of this release.
     stage.switch.lead_to(replica.port);
     rest::is_gone(stage, "between")?;
+    // Without discovery of the kind, the controller has deleted the namespace without its objects.
+    if !is_held {
+        let remains = ["delete", &new.resource(), "-n", "between", "shaun"];
+        stage.world.eventually(|| stage.kubectl(remains).run())?;
+    }
     stage.world.eventually(|| {
         let left = stage.get(&new.path(""))?;
         let items = left["items"].as_array().context("no list")?;

@@ -109,11 +109,11 @@ pub fn is_held(stage: &Stage, name: &str, condition_type: &str, why: &str) -> Re
 }
 
 /// Same as `is_held`, but the namespace may also be deleted. Each minute kube-apiserver asks one replica for its kinds,
-/// and the controller does not search for objects of other kinds.
-pub fn is_held_or_gone(stage: &Stage, name: &str, condition_type: &str, why: &str) -> Result<()> {
+/// and the controller does not search for objects of other kinds. Returns whether the namespace remains.
+pub fn is_held_or_gone(stage: &Stage, name: &str, condition_type: &str, why: &str) -> Result<bool> {
     stage.world.eventually(|| match stage.find(&format!("{NAMESPACES}/{name}"))? {
-        Some(found) => has_failure(&found, condition_type, why),
-        None => Ok(()),
+        Some(found) => has_failure(&found, condition_type, why).map(|()| true),
+        None => Ok(false),
     })
 }
 
