@@ -7,8 +7,8 @@ mod validation;
 use aggregated_apiserver::Validation;
 use k8s_openapi::Metadata;
 use k8s_openapi::api::autoscaling::v2::{
-    HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscaler, MetricSpec, MetricTarget,
-    ResourceMetricSource,
+    HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscaler, HorizontalPodAutoscalerBehavior,
+    MetricSpec, MetricTarget, ResourceMetricSource,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -100,13 +100,18 @@ pub(super) fn prepare(autoscaler: &mut HorizontalPodAutoscaler) {
         spec.metrics = Some(vec![cpu_utilization()]);
     }
     if let Some(behavior) = &mut spec.behavior {
-        let up = behavior.scale_up.get_or_insert_default();
-        set_scaling_defaults(up, &[("Pods", 4), ("Percent", 100)]);
-        // A flag of the controller sets the stabilization window for scaling down.
-        up.stabilization_window_seconds.get_or_insert(0);
-        let down = behavior.scale_down.get_or_insert_default();
-        set_scaling_defaults(down, &[("Percent", 100)]);
+        set_behavior_defaults(behavior);
     }
+}
+
+/// Sets the defaults of a behavior.
+pub(super) fn set_behavior_defaults(behavior: &mut HorizontalPodAutoscalerBehavior) {
+    let up = behavior.scale_up.get_or_insert_default();
+    set_scaling_defaults(up, &[("Pods", 4), ("Percent", 100)]);
+    // A flag of the controller sets the stabilization window for scaling down.
+    up.stabilization_window_seconds.get_or_insert(0);
+    let down = behavior.scale_down.get_or_insert_default();
+    set_scaling_defaults(down, &[("Percent", 100)]);
 }
 
 fn cpu_utilization() -> MetricSpec {

@@ -6,9 +6,11 @@ mod conversion;
 use aggregated_apiserver::strategy::{RuleContext, View};
 use aggregated_apiserver::{FieldError, Validation};
 use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler;
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler as Stored;
-use serde::Serialize;
+use k8s_openapi::api::autoscaling::v2::{
+    HorizontalPodAutoscaler as Stored, HorizontalPodAutoscalerBehavior,
+};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::horizontal_pod_autoscaler::{self as stored, Summary};
@@ -39,9 +41,23 @@ pub(crate) fn view() -> View {
         group: "autoscaling",
         version: "v2",
         plural: "horizontalpodautoscalers",
-        to_stored,
+        to_stored: to_stored_with_defaults,
         from_stored,
     }
+}
+
+/// An autoscaler in the stored version, with the defaults of its behavior. This version has no defaults for the behavior
+/// in an annotation, so its validation reads the behavior without them.
+fn to_stored_with_defaults(autoscaler: Map<String, Value>) -> Map<String, Value> {
+    let mut stored = to_stored(autoscaler);
+    let behavior = stored.get_mut("spec").and_then(|spec| spec.get_mut("behavior"));
+    if let Some(behavior) = behavior
+        && let Ok(mut typed) = HorizontalPodAutoscalerBehavior::deserialize(&*behavior)
+    {
+        stored::set_behavior_defaults(&mut typed);
+        *behavior = serde_json::to_value(&typed).unwrap_or_default();
+    }
+    stored
 }
 
 fn columns() -> Vec<Column<HorizontalPodAutoscaler>> {
