@@ -53,11 +53,11 @@ pub(crate) type LazyNamespaces =
 ///
 /// `Validation` do the same for a single kind, with its Rust type.
 ///
-/// The plugins are called in this order: Kubernetes' own NamespaceLifecycle, the plugins in the order of their
-/// registration, Kubernetes' own MutatingAdmissionWebhook, ValidatingAdmissionPolicy and ValidatingAdmissionWebhook, the `Validation` of the kind,
-/// and Kubernetes' own ResourceQuota. [`mutate`](AdmissionPlugin::mutate) of all
-/// plugins is called a second time if one of them [requests it](AdmissionRequest::reinvoke); the `Validation` change the
-/// object once, after that. A write that conflicts with a concurrent write runs through admission again.
+/// The plugins are called in this order: NamespaceLifecycle, the plugins of the program in the order of their
+/// registration, MutatingAdmissionWebhook, ValidatingAdmissionPolicy and ValidatingAdmissionWebhook. After them come the
+/// `Validation` of the kind and ResourceQuota. [`mutate`](AdmissionPlugin::mutate) of all plugins is called a second time
+/// if one of them [requests it](AdmissionRequest::reinvoke). The `Validation` changes the object once, after that. A write
+/// that conflicts with a concurrent write runs through admission again.
 ///
 /// A plugin that panics fails the request with 500, and the server continues. While a plugin waits, its request holds
 /// its permit in flight and its memory. A slow plugin may lose every race for an object that changes often, until the

@@ -26,6 +26,7 @@ use super::bounded_stream::{BoundedStream, SharedStream};
 use super::connection_slots::{ConnectionSlot, ConnectionSlots, Whose, network};
 use super::frame_budget::FrameBudget;
 use super::heads::Heads;
+use super::health;
 use super::occupant::{InFlight, Occupant};
 use super::peer_identity::{CertificateLines, PeerIdentity};
 use super::router::Routes;
@@ -126,7 +127,7 @@ impl Bounds {
 pub(super) struct Connections {
     tls: RustlsAcceptor<NoDelayAcceptor>,
     trust: Arc<ArcSwap<Trust>>,
-    routes: Routes,
+    routes: Arc<Routes>,
     clock: Clock,
     bounds: Bounds,
     places: ConnectionSlots,
@@ -158,7 +159,7 @@ impl Connections {
         Self {
             tls: tls.acceptor(NoDelayAcceptor::new()),
             trust,
-            routes,
+            routes: Arc::new(routes),
             clock,
             bounds,
             places: ConnectionSlots::new(
@@ -270,7 +271,7 @@ impl Connections {
         let http = http(streams, is_front_proxy, count);
         // Requests of the front proxy are counted per user.
         let heads = (!is_front_proxy).then(|| self.heads.of_connection(occupant.standing().from()));
-        let (routes, peer) = (Arc::new(self.routes.clone()), Arc::new(peer));
+        let (routes, peer) = (Arc::clone(&self.routes), Arc::new(peer));
         let of_requests = Arc::clone(&slot);
         let shared = SharedStream::new(stream, Arc::clone(&slot));
         let connection = ConnectionHandle {
@@ -323,11 +324,8 @@ impl Connections {
     }
 }
 
-/// The paths of health probes, which are answered without a place: an unready server blocks the
-/// deletion of namespaces for all clients.
-const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
-
-/// Answers a request of a connection; rejects it if there is no memory for its head.
+/// Answers a request of a connection; rejects it if there is no memory for its head. Health probes are answered without
+/// a place, because an unready server blocks the deletion of namespaces for all clients.
 async fn answer(
     routes: Arc<Routes>,
     peer: Arc<PeerIdentity>,
@@ -336,7 +334,7 @@ async fn answer(
     admitted: Option<Request<Incoming>>,
 ) -> Result<Response<Body>, Infallible> {
     let response = match admitted {
-        Some(request) if !PROBES.contains(&request.uri().path()) => match slot.admit().await {
+        Some(request) if !health::is_endpoint(request.uri().path()) => match slot.admit().await {
             Ok(()) => route(&routes, &peer, (&slot, connection), request).await,
             Err(NoPlace) => refuse(&ApiError::too_many_requests()),
         },

@@ -18,11 +18,18 @@ use super::hooks::UserCheck;
 use crate::storage::Store;
 use crate::watch_cache::SourceState;
 
+/// The endpoints, without `/`.
+pub(super) const ENDPOINTS: [&str; 3] = ["healthz", "livez", "readyz"];
 /// The names of the checks that every server has, besides those of sources, in their order.
 pub(super) const OWN_CHECKS: [&str; 6] =
     ["ping", "authentication", "serving-certificate", "start", "store", "shutdown"];
 /// The prefix of the names of the checks of sources.
 pub(super) const SOURCE_CHECK: &str = "source-";
+
+/// Whether a path is one of the endpoints.
+pub(super) fn is_endpoint(path: &str) -> bool {
+    path.strip_prefix('/').is_some_and(|name| ENDPOINTS.contains(&name))
+}
 
 /// The health of the server.
 #[derive(Clone)]

@@ -22,7 +22,7 @@ use tower::ServiceExt;
 use super::Args;
 use super::bounded_stream::{BoundedStream, SharedStream};
 use super::connection_slots::{ConnectionSlots, Whose};
-use super::health::Health;
+use super::health::{self, Health};
 use super::listener::{Listening, Serving};
 use super::occupant::Occupant;
 use super::streams::Streams;
@@ -86,7 +86,7 @@ impl PlainPorts {
 }
 
 fn probes_router(handler: &SharedHandler, health: &Health) -> Router {
-    ["healthz", "livez", "readyz"].into_iter().fold(Router::new(), |router, endpoint| {
+    health::ENDPOINTS.into_iter().fold(Router::new(), |router, endpoint| {
         let (handler, health) = (Arc::clone(handler), health.clone());
         let answer = async move |request: Request| {
             let query = request.uri().query().unwrap_or_default();

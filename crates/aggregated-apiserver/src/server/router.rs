@@ -13,15 +13,11 @@ use futures::FutureExt;
 use tower::ServiceExt;
 
 use super::draining::Drains;
-use super::health::Health;
+use super::health::{self, Health};
 use super::hooks::AddLayer;
 use crate::request::{Answer, Peer, SharedHandler, StreamReset, panicked};
 
-/// The paths that the server answers itself. Each may have paths below it.
-const OWN_PATHS: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
-
 /// Routes every request of a connection, through the layers of the program.
-#[derive(Clone)]
 pub(super) struct Routes {
     shared: Shared,
     router: Router,
@@ -61,8 +57,10 @@ impl Routes {
     }
 }
 
+/// Whether the server itself may answer requests for a path: `/version`, and the health endpoints with their checks.
 fn is_own_path(path: &str) -> bool {
-    OWN_PATHS.iter().any(|own| path.starts_with(own))
+    let endpoint = path.split('/').nth(1).unwrap_or_default();
+    endpoint == "version" || health::ENDPOINTS.contains(&endpoint)
 }
 
 /// The router of the server's own paths, with the request handler for all others. Requests have a `Peer` and a
@@ -70,7 +68,7 @@ fn is_own_path(path: &str) -> bool {
 fn router(shared: &Shared, layers: Vec<AddLayer>) -> Router {
     let version = async |State(shared): State<Shared>| shared.handler.version();
     let mut router = Router::new().route("/version", get(version));
-    for endpoint in ["healthz", "livez", "readyz"] {
+    for endpoint in health::ENDPOINTS {
         router = router
             .route(
                 &format!("/{endpoint}"),
@@ -141,4 +139,19 @@ async fn hold(State(shared): State<Shared>, mut request: Request, next: Next) ->
     let answer = shared.handler.answers().begin(reset);
     request.extensions_mut().insert(answer.clone());
     answer.hold(next.run(request).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_itself_may_answer_health_endpoints_and_the_version() {
+        for path in ["/version", "/healthz", "/livez", "/readyz", "/readyz/ping", "/readyz/"] {
+            assert!(is_own_path(path), "{path}");
+        }
+        for path in ["", "/", "*", "//healthz", "/apis", "/apis/healthz", "/versions"] {
+            assert!(!is_own_path(path), "{path}");
+        }
+    }
 }

@@ -28,7 +28,7 @@ pub(super) struct Limit {
     pub quota: Arc<ResourceQuota>,
     /// The largest amount of each resource, by the name of the resource.
     pub hard: Amounts,
-    /// The scopes. All of them must apply to an object that the quota limits.
+    /// The scopes. The quota limits only objects in every scope.
     scopes: Vec<Scope>,
     /// The limits in the status.
     pub status_hard: Amounts,
